@@ -1,1 +1,1 @@
-"""What any stage may import: parameters, the stage runner, buckets, records, storage, the cluster."""
+"""What any stage may import: parameters, the runner, buckets, records, storage, the cluster."""
