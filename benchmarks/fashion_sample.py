@@ -63,10 +63,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         ValueError: The file is not IDX, holds another type, or has another length than it says.
     """
     raw = gzip.decompress(path.read_bytes())
-    num_dimensions = raw[3] if raw[:3] == b"\x00\x00\x08" else 0
-    start = 4 + 4 * num_dimensions
-    shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">i4"))
-    if not shape or len(raw) - start != int(np.prod(shape)):
+    start = 4 + 4 * int.from_bytes(raw[3:4])
+    shape = np.frombuffer(raw[4:start].ljust(start - 4), ">i4")
+    if raw[:3] != b"\x00\x00\x08" or len(raw) != start + shape.prod(dtype=np.int64):
         raise ValueError(f"{path} is not a whole IDX file of unsigned bytes")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
