@@ -1,0 +1,39 @@
+"""For every test: one thread a process, git as somebody else, no GPU test without a GPU."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ENVIRONMENT = {
+    # Tests run side by side; each process that they start takes one core.
+    "OMP_NUM_THREADS": "1",
+    # Commits made in temporary repositories depend on nobody's configuration.
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_AUTHOR_NAME": "Test",
+    "GIT_AUTHOR_EMAIL": "test@example.com",
+    "GIT_COMMITTER_NAME": "Test",
+    "GIT_COMMITTER_EMAIL": "test@example.com",
+    "DVC_NO_ANALYTICS": "1",
+}
+MACHINE = ("HEADRACE_CLUSTER", "HEADRACE_WORKERS", "HEADRACE_RANKS", "HEADRACE_THREADS")
+"""How this machine runs stages; a test that is about it sets its own."""
+
+os.environ.update(ENVIRONMENT)
+for name in MACHINE:
+    os.environ.pop(name, None)
+
+# The same examples in each run, and no deadline: two tests share a core.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where no NVIDIA driver is loaded."""
+    if Path("/dev/nvidiactl").exists():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here"))
