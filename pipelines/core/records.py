@@ -1,0 +1,107 @@
+"""The tables that stages hand to each other, written so that equal tables are equal bytes.
+
+Parquet for what people query (manifest, rejected), Arrow IPC for what programs map into memory
+(indexes, decoded shards). Bytes are stable within one pyarrow version: both formats carry it or
+depend on it, hence the pinned `requirements.lock`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SPLITS = ("train", "val", "test")
+
+_MANIFEST_FIELDS: dict[str, pa.DataType] = {
+    "key": pa.string(),
+    "container": pa.string(),  # file below raw/
+    "member": pa.string(),  # name inside that archive; empty for a loose file
+    "label": pa.string(),
+    "label_index": pa.int32(),
+    "split": pa.string(),
+    "sha256": pa.string(),  # of the file's bytes
+    "num_bytes": pa.int64(),
+    "format": pa.string(),  # Pillow's name: JPEG, PNG, WEBP, ...
+    "width": pa.int32(),  # pixels as stored, before the EXIF orientation
+    "height": pa.int32(),
+    "mode": pa.string(),  # Pillow's mode: L, RGB, CMYK, I;16, ...
+    "orientation": pa.int8(),  # EXIF, 1..8
+    "num_frames": pa.int32(),
+    "brightness": pa.float32(),  # mean of the gray image, 0..255
+    "contrast": pa.float32(),  # standard deviation of the gray image
+    "sharpness": pa.float32(),  # variance of the Laplacian of the gray image
+}
+
+MANIFEST = pa.schema(_MANIFEST_FIELDS)
+"""One row a kept sample."""
+
+REJECTED = pa.schema(
+    [
+        ("key", pa.string()),
+        ("path", pa.string()),  # where it came from, for people
+        ("reason", pa.string()),  # a value of pipelines.core.reasons.Reason
+        ("detail", pa.string()),
+        ("stage", pa.string()),
+    ]
+)
+"""One row a dropped sample."""
+
+
+def with_metadata(table: pa.Table, values: Mapping[str, Any]) -> pa.Table:
+    """Replace the schema metadata of `table` by `values`, as JSON under `headrace.<name>`."""
+    encoded = {f"headrace.{name}": json.dumps(value) for name, value in sorted(values.items())}
+    return table.replace_schema_metadata(encoded)
+
+
+def metadata(schema: pa.Schema) -> dict[str, Any]:
+    """The values that `with_metadata` stored, decoded."""
+    stored = schema.metadata or {}
+    prefix = b"headrace."
+    return {
+        name.removeprefix(prefix).decode(): json.loads(value)
+        for name, value in stored.items()
+        if name.startswith(prefix)
+    }
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write one Parquet file; equal tables give equal bytes.
+
+    It goes into a stage's temporary folder: the runner flushes that and renames it as a whole.
+    """
+    pq.write_table(table.combine_chunks(), path, compression="zstd")
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """Read one Parquet file with its schema metadata."""
+    return pq.ParquetFile(path).read()
+
+
+def write_ipc(path: Path, table: pa.Table) -> None:
+    """Write one uncompressed Arrow IPC file of a single record batch, to be mapped into memory.
+
+    An empty table writes one empty batch. Goes into a stage's temporary folder, as `write_parquet`.
+    """
+    whole = table.combine_chunks()
+    batches = whole.to_batches() or [pa.RecordBatch.from_pylist([], schema=whole.schema)]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def read_ipc(path: Path) -> pa.Table:
+    """Map an Arrow IPC file into memory and return it as a table without copying."""
+    with pa.memory_map(str(path), "r") as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def rejected_table(rows: list[dict[str, str]], stage: str) -> pa.Table:
+    """Rows of `key, path, reason, detail` as a REJECTED table, in its order: by key, then path."""
+    complete = [{**row, "stage": stage} for row in rows]
+    complete.sort(key=lambda row: (row["key"], row["path"], row["reason"]))
+    return pa.Table.from_pylist(complete, schema=REJECTED)

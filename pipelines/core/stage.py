@@ -1,0 +1,247 @@
+"""Running a stage: what every stage gets for nothing.
+
+A stage module holds `Params`, `run(job) -> report` and, as its last line,
+`stage.main("pipelines.<verb>")` under the usual guard. From then on its outputs are there in full
+or not at all, two runs on one output exclude each other, an orphan dies with its parent, the params
+are typed, the samples are counted, and faults are told in words. `job.map` is the way to be
+parallel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import importlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pipelines.core import cluster, params, report
+from pipelines.core.audit import Opened
+from pipelines.core.errors import HeadraceError
+from pipelines.core.mapping import map_over
+from pipelines.core.report import Report
+from pipelines.core.storage import replace_folder, temporary_sibling
+
+P = TypeVar("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Job(Generic[P]):
+    """One run of a stage.
+
+    Attributes:
+        stage: its name.
+        params: the validated parameters.
+        inputs: what the command line's arguments name, by name; all exist.
+        out: the folder to write into, empty at first; becomes the stage's out when `run` returns.
+    """
+
+    stage: str
+    params: P
+    inputs: Mapping[str, Path]
+    out: Path
+    _stack: contextlib.ExitStack
+    _clients: list[Any]
+
+    @property
+    def log(self) -> logging.Logger:
+        """For lines that people read while it runs.
+
+        Durations and host names belong here, never in a report.
+        """
+        return logging.getLogger(f"headrace.{self.stage}")
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, describe: str) -> list[R]:
+        """`[function(item) for item in items]`, on the machine's Dask cluster, with progress.
+
+        Args:
+            function: importable or a `functools.partial` of such; pure, and safe to run twice.
+            items: usually buckets; each is one task.
+            describe: what is counted, such as "buckets cleaned".
+
+        Returns:
+            Results in the order of `items`, whatever the order in which they were done.
+
+        Raises:
+            HeadraceError: the first one in the order of items that a task raised.
+        """
+        if not self._clients:
+            self._clients.append(self._stack.enter_context(cluster.connect(cluster.machine())))
+        return map_over(self._clients[0], function, items, describe=f"{self.stage}: {describe}")
+
+
+def main(module_name: str, argv: Sequence[str] | None = None) -> None:
+    """Run the stage that `module_name` holds; exit with 1 where something must be mended.
+
+    The module is imported by its name (not as `__main__`), so that its functions can be sent to
+    other processes.
+    """
+    configure_logging()
+    die_with_parent()
+    opened = Opened(Path.cwd())
+    try:
+        require_linux()
+        name = module_name.rpartition(".")[2]
+        execute(importlib.import_module(module_name), name, sys.argv[1:] if argv is None else argv)
+        opened.save(name)
+    except HeadraceError as error:
+        sys.exit(f"\nERROR in {module_name}: {error}")
+
+
+def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
+    """Run one stage in this process; what `main` does without its effects on the process.
+
+    Args:
+        module: has `Params` and `run`.
+        name: the stage's name.
+        argv: `--name path` pairs; `--out` is needed, `--report` optional, all others must exist.
+
+    Raises:
+        HeadraceError: anything that the user can mend.
+    """
+    inputs, out, report_path = _arguments(name, argv)
+    settings = params.load(module.Params, name)
+    started = time.monotonic()
+    with no_space_told(out), exclusive(out), contextlib.ExitStack() as stack:
+        folder = temporary_sibling(out)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        job = Job(name, settings, inputs, folder, stack, [])
+        try:
+            written: Report = module.run(job)
+            report.check_conserved(name, written)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        replace_folder(folder, out)
+        if report_path is not None:
+            report.write(report_path, written)
+    job.log.info("done in %.1f s%s", time.monotonic() - started, _tally(written))
+    return written
+
+
+def _tally(written: Report) -> str:
+    if "samples_in" not in written:
+        return ""
+    numbers = [
+        f"{written[name]:,} {name.removeprefix('samples_')}"
+        for name in ("samples_in", "samples_kept", "samples_rejected")
+    ]
+    return f": samples {', '.join(numbers)}"
+
+
+def _arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Path | None]:
+    """Split `--name path` pairs into inputs, out and report."""
+    flags = list(argv[::2])
+    if (
+        len(argv) % 2
+        or not all(flag.startswith("--") and len(flag) > 2 for flag in flags)
+        or "--out" not in flags
+    ):
+        raise HeadraceError(
+            f"Stage {name} was called in a way that it does not know.",
+            expected="python -m MODULE --name path ... --out path, as its cmd in dvc.yaml",
+            found=" ".join(argv) or "no argument",
+        )
+    paths = {flag[2:]: Path(value) for flag, value in zip(flags, argv[1::2], strict=True)}
+    out, report_path = paths.pop("out"), paths.pop("report", None)
+    for argument, path in paths.items():
+        if not path.exists():
+            raise HeadraceError(
+                f"Stage {name} has nothing to read: --{argument} is not there.",
+                where=str(path),
+                fix=f"`dvc repro {name}` builds what comes before it; `dvc pull` fetches it",
+            )
+    return paths, out, report_path
+
+
+def configure_logging() -> None:
+    """Plain lines on standard error: `clean: message`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.addFilter(_without_prefix)
+    logger = logging.getLogger("headrace")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _without_prefix(record: logging.LogRecord) -> bool:
+    record.name = record.name.removeprefix("headrace.")
+    return True
+
+
+def require_linux() -> None:
+    """Refuse other systems in one sentence (DALI has no builds for them)."""
+    if not sys.platform.startswith("linux"):
+        raise HeadraceError(
+            "Headrace runs on Linux only: DALI, which decodes images, has no build for this system."
+        )
+
+
+def die_with_parent() -> None:
+    """Have the kernel send SIGTERM when the parent ends.
+
+    Killing `dvc` must not leave a stage that goes on writing.
+    """
+    parent = os.getppid()
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the call took effect
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def exclusive(out: Path) -> Iterator[None]:
+    """Hold the lock of an output; the kernel frees it when the process ends, however it ends.
+
+    Raises:
+        HeadraceError: another process holds it; names its process id.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_name(f".lock-{out.name}").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise HeadraceError(
+                "Another run is writing the same output.",
+                where=str(out),
+                found=f"process {file.read().strip() or 'unknown'} holds its lock",
+                fix="wait for it, or end that process",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def no_space_told(out: Path) -> Iterator[None]:
+    """Turn a full disk into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free_mib = shutil.disk_usage(out.parent).free >> 20
+        raise HeadraceError(
+            "There is no space left on the disk; nothing was written.",
+            where=str(error.filename or out),
+            found=f"{free_mib} MiB free",
+            fix="free some (`dvc gc --workspace` removes unused cache) and run the command again",
+        ) from error

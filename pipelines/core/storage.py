@@ -1,0 +1,102 @@
+"""Files that are there in full or not at all.
+
+Everything Headrace writes goes through here: into a temporary sibling, flushed to the disk, then
+renamed. A process killed at any moment leaves either the old file (or folder) or the new one, and
+at worst a `.tmp-*` sibling that the next run removes. Costs one fsync a file and one a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHUNK_BYTES = 1 << 20
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file's data, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Flush every file and folder below `folder`, deepest first."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            fsync_path(Path(parent, name))
+        fsync_path(Path(parent))
+
+
+def temporary_sibling(path: Path) -> Path:
+    """The `.tmp-` name beside `path`.
+
+    Same file system, so that a rename is atomic; ignored by git and DVC.
+    """
+    return path.with_name(f".tmp-{path.name}")
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; on success it is flushed and renamed to `path`.
+
+    On an exception the temporary file is removed and `path` stays as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_sibling(path)
+    try:
+        yield temporary
+        fsync_path(temporary)
+        temporary.replace(path)
+        fsync_path(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 to `path`, atomically."""
+    write_bytes(path, text.encode())
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Flush the finished folder `new` and put it in the place of `target`, which may exist.
+
+    A rename cannot replace a folder that holds files, so an old `target` first steps aside to a
+    `.tmp-` name. Killed between the two renames, `target` is missing and is built again; it is
+    never half old and half new.
+    """
+    fsync_tree(new)
+    aside = target.with_name(f".tmp-old-{target.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    if target.exists():
+        target.rename(aside)
+    new.rename(target)
+    fsync_path(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def state_folder() -> Path:
+    """`.state/` of the main repository: downloads and checkpoints, which are no outs.
+
+    DVC sets DVC_ROOT to the main repository even in `exp run --temp` and queue runs, which work in
+    a copy.
+    """
+    return Path(os.environ.get("DVC_ROOT", ".")) / ".state"
