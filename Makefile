@@ -26,7 +26,7 @@ setup: .venv/.installed ## Make .venv from requirements.lock, unless it is up to
 	    "make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Installing requirements.lock into .venv; the first time takes some minutes."
 	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	@touch $@
 
 repro: setup ## Build the dataset, train and evaluate: what is up to date is not run again
