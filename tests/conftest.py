@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "GIT_COMMITTER_EMAIL": "test@example.com",
     "DVC_NO_ANALYTICS": "1",
 }
-MACHINE = ("HEADRACE_CLUSTER", "HEADRACE_WORKERS", "HEADRACE_RANKS", "HEADRACE_THREADS")
+MACHINE = ("HEADRACE_CLUSTER", "HEADRACE_NUM_WORKERS", "HEADRACE_NUM_RANKS")
 """How this machine runs stages; a test that is about it sets its own."""
 
 os.environ.update(ENVIRONMENT)

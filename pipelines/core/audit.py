@@ -30,7 +30,7 @@ _PRIVATE = (
 
 
 class Opened:
-    """Notes files opened below `root` until the process ends: an audit hook cannot be removed."""
+    """Notes files read below `root` until the process ends: an audit hook cannot be removed."""
 
     def __init__(self, root: Path) -> None:
         self._root = f"{root.resolve()}{os.sep}"
@@ -38,8 +38,12 @@ class Opened:
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str):
-            self._paths.add(arguments[0])
+        if event != "open":
+            return
+        path, mode, flags = arguments
+        # Reads alone; no mode means os.open(), by which folders are flushed to the disk.
+        if isinstance(path, str) and mode and isinstance(flags, int) and not flags & os.O_ACCMODE:
+            self._paths.add(path)
 
     def paths(self) -> list[str]:
         """Relative paths, sorted; compiled modules are named by their source."""

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from pipelines.core import project
 from pipelines.core.errors import did_you_mean
-from pipelines.core.typed import describe, faults, faulty, field_names, read_yaml, typed, validate
+from pipelines.core.typed import describe, faults, faulty, field_names, read_yaml, validate
+from pipelines.core.typed import typed as params
 
 __all__ = ["TOP_LEVEL", "load", "params", "top_level_fields"]
 
@@ -31,9 +32,6 @@ TOP_LEVEL = _TopLevel()
 
 `lr: Annotated[float, Field(gt=0), TOP_LEVEL]`.
 """
-
-params = typed
-"""Makes a class the parameters of a stage."""
 
 
 def top_level_fields(cls: type[Any]) -> tuple[str, ...]:

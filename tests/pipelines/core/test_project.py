@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+
+from pipelines.core.errors import HeadraceError
+from pipelines.core.project import read
+
+DVC_YAML = """\
+stages:
+  clean:
+    cmd: >-
+      python -m pipelines.clean --raw datasets/${dataset}/raw
+      --out datasets/${dataset}/clean --report r.json
+    deps:
+      - pipelines/clean.py
+      - datasets/${dataset}/raw
+    params:
+      - clean
+      - seed
+    outs:
+      - datasets/${dataset}/clean:
+          push: false
+    metrics:
+      - r.json:
+          cache: false
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "dvc.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_stage_is_read_from_its_block(tmp_path: Path) -> None:
+    (stage,) = read(write(tmp_path, DVC_YAML)).stages
+    assert (stage.name, stage.module) == ("clean", "pipelines.clean")
+    assert stage.reads == {"raw": "datasets/${dataset}/raw"}
+    assert stage.writes == ("datasets/${dataset}/clean", "r.json")
+    assert stage.deps == ("pipelines/clean.py", "datasets/${dataset}/raw")
+    assert stage.source == Path("pipelines/clean.py")
+    assert stage.test == Path("tests/pipelines/test_clean.py")
+
+
+def test_known_keys_are_those_tracked_or_interpolated(tmp_path: Path) -> None:
+    assert read(write(tmp_path, DVC_YAML)).top_level_keys == {"clean", "seed", "dataset"}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a: 1", "dvc.yaml has no stages"),
+        ("stages: {x: {cmd: [a, b]}}", "needs one command"),
+        ("stages: {x: {cmd: python x.py}}", "has a command of another form"),
+        ("stages: {x: {cmd: python -m x --out}}", "has a command of another form"),
+    ],
+)
+def test_another_form_of_dvc_yaml_is_told_in_words(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(HeadraceError, match=part):
+        read(write(tmp_path, text))
+
+
+def test_an_unknown_stage_is_told_with_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match=r"no stage 'klean'(.|\n)*one of clean"):
+        read(write(tmp_path, DVC_YAML)).stage("klean")
