@@ -113,7 +113,7 @@ def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
     Raises:
         HeadraceError: anything that the user can mend.
     """
-    inputs, out, report_path = _arguments(name, argv)
+    inputs, out, report_path = arguments(name, argv)
     settings = params.load(module.Params, name)
     started = time.monotonic()
     with no_space_told(out), exclusive(out), contextlib.ExitStack() as stack:
@@ -144,7 +144,7 @@ def _tally(written: Report) -> str:
     return f": samples {', '.join(numbers)}"
 
 
-def _arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Path | None]:
+def arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Path | None]:
     """Split `--name path` pairs into inputs, out and report."""
     flags = list(argv[::2])
     if (
