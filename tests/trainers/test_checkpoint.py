@@ -1,0 +1,407 @@
+import errno
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainers import snapshot
+from trainers.checkpoint import Checkpoints, Loaded, fingerprint, state_folder
+
+
+def state(value: int) -> dict[str, Tensor]:
+    return {
+        "weight": torch.full((40, 30), float(value)),
+        "half": torch.arange(7).to(torch.bfloat16) + value,
+        "step": torch.tensor(value),
+        "rng": torch.arange(16, dtype=torch.uint8),
+    }
+
+
+def assert_holds(loaded: Loaded | None, value: int) -> None:
+    assert loaded is not None
+    assert loaded.meta == {"value": value}
+    assert loaded.tensors.keys() == state(value).keys()
+    for name, tensor in state(value).items():
+        assert loaded.tensors[name].dtype == tensor.dtype
+        assert torch.equal(loaded.tensors[name], tensor)
+
+
+def fill(folder: Path, *steps: int, keep_last: int = 3) -> None:
+    with Checkpoints(folder, keep_last) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, state(step), {"value": step})
+
+
+def newest(folder: Path) -> Loaded | None:
+    with Checkpoints(folder, 1) as checkpoints:
+        return checkpoints.newest()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 7)
+    loaded = newest(tmp_path / "run")
+    assert_holds(loaded, 7)
+    assert loaded is not None
+    assert loaded.step == 7
+
+
+def test_a_run_without_checkpoints_has_no_newest_one(tmp_path: Path) -> None:
+    assert newest(tmp_path / "run") is None
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_last_ones_stay_and_the_newest_wins(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 5, 90, 1000, 123456789, keep_last=2)
+    assert names(tmp_path / "run") == ["step-00001000", "step-123456789"]
+    assert_holds(newest(tmp_path / "run"), 123456789)
+
+
+def test_keeping_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="keep_last"):
+        Checkpoints(tmp_path, 0)
+
+
+def test_a_save_does_not_see_what_training_writes_after_it(tmp_path: Path) -> None:
+    tensors = state(1)
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        checkpoints.save(1, tensors, {"value": 1})
+        for tensor in tensors.values():
+            tensor.zero_()
+        assert_holds(checkpoints.newest(), 1)
+
+
+def test_shared_and_strided_tensors_are_saved_as_they_look(tmp_path: Path) -> None:
+    base = torch.arange(24.0).reshape(2, 3, 2, 2)
+    tensors = {"tied": base, "again": base, "last": base.to(memory_format=torch.channels_last)}
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        checkpoints.save(1, tensors | {"view": base.permute(3, 2, 1, 0)}, {})
+        loaded = checkpoints.newest()
+    assert loaded is not None
+    assert all(torch.equal(loaded.tensors[name], base) for name in tensors)
+    assert torch.equal(loaded.tensors["view"], base.permute(3, 2, 1, 0))
+
+
+def test_saving_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, write = threading.Event(), snapshot.write
+    monkeypatch.setattr(snapshot, "write", lambda *arguments: disk.wait(20) and write(*arguments))
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        started = time.monotonic()
+        checkpoints.save(1, state(1), {"value": 1})
+        assert time.monotonic() - started < 10
+        assert not (tmp_path / "run").exists()
+        disk.set()
+        assert_holds(checkpoints.newest(), 1)
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("name", [snapshot.STATE, snapshot.META, snapshot.MANIFEST])
+@pytest.mark.parametrize("harm", [flip_a_bit, cut, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_damage_is_found_and_the_one_before_wins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: object, name: str
+) -> None:
+    fill(tmp_path / "run", 10, 20)
+    assert callable(harm)
+    harm(tmp_path / "run" / "step-00000020" / name)
+    with caplog.at_level(logging.ERROR):
+        assert_holds(newest(tmp_path / "run"), 10)
+    assert "step-00000020" in caplog.text
+    assert "NOT USED" in caplog.text
+
+
+def test_every_flipped_bit_of_the_manifest_is_harmless_or_found(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 10)
+    path = tmp_path / "run" / "step-00000010" / snapshot.MANIFEST
+    whole, num_found = path.read_bytes(), 0
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+        loaded = newest(tmp_path / "run")
+        num_found += loaded is None
+        if loaded is not None:  # the bit was blank space
+            assert_holds(loaded, 10)
+    assert num_found > len(whole) / 2
+
+
+def test_all_damaged_says_that_the_run_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path / "run", 10)
+    flip_a_bit(tmp_path / "run" / "step-00000010" / snapshot.STATE)
+    with caplog.at_level(logging.ERROR):
+        assert newest(tmp_path / "run") is None
+    assert "begins from its first step" in caplog.text
+
+
+def test_state_of_another_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill(tmp_path / "theirs", 10)
+    (tmp_path / "theirs").rename(tmp_path / "ours")
+    with caplog.at_level(logging.ERROR):
+        assert newest(tmp_path / "ours") is None
+    assert "another run" in caplog.text
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 10, 20)
+    (tmp_path / "run" / "step-00000020").rename(tmp_path / "run" / "step-00000030")
+    assert_holds(newest(tmp_path / "run"), 10)
+
+
+def test_a_saved_step_replaces_itself_and_undoes_the_future(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 10, 20, 30, keep_last=3)
+    with Checkpoints(tmp_path / "run", 3) as checkpoints:
+        checkpoints.save(20, state(99), {"value": 99})
+        assert_holds(checkpoints.newest(), 99)
+    assert names(tmp_path / "run") == ["step-00000010", "step-00000020"]
+
+
+def test_a_damaged_newest_does_not_push_out_the_good_one(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 10, 20, keep_last=2)
+    cut(tmp_path / "run" / "step-00000020" / snapshot.STATE)
+    fill(tmp_path / "run", 15, keep_last=1)
+    assert_holds(newest(tmp_path / "run"), 15)
+    assert names(tmp_path / "run") == ["step-00000015"]
+
+
+def test_leftovers_are_ignored_then_removed(tmp_path: Path) -> None:
+    fill(tmp_path / "run", 10)
+    (tmp_path / "run" / "step-00000020.tmp").mkdir()
+    (tmp_path / "run" / "step-00000020.tmp" / snapshot.STATE).write_bytes(b"half")
+    assert_holds(newest(tmp_path / "run"), 10)
+    fill(tmp_path / "run", 30)
+    assert names(tmp_path / "run") == ["step-00000010", "step-00000030"]
+
+
+def test_an_error_of_the_thread_surfaces_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    fill(tmp_path / "run", 10)
+    checkpoints = Checkpoints(tmp_path / "run", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "fsync_path", fail)
+        checkpoints.save(20, state(20), {"value": 20})
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            checkpoints.save(30, state(30), {"value": 30})
+    assert_holds(checkpoints.newest(), 10)
+    checkpoints.save(40, state(40), {"value": 40})
+    checkpoints.close()
+    assert_holds(newest(tmp_path / "run"), 40)
+
+
+def test_no_space_at_the_flush_keeps_the_previous_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    fill(tmp_path / "run", 10)
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+            patch.setattr(snapshot, "fsync_path", fail)
+            checkpoints.save(20, state(20), {"value": 20})
+            checkpoints.wait()
+        assert "NO SPACE FOR A CHECKPOINT of step 20" in caplog.text
+        assert names(tmp_path / "run") == ["step-00000010"]
+        checkpoints.save(30, state(30), {"value": 30})
+    assert_holds(newest(tmp_path / "run"), 30)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip(f"needs a small file system: {made.stderr.strip() or 'mount refused'}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_keeps_the_previous_one_and_training_goes_on(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(small_disk / "run", 10)
+    with Checkpoints(small_disk / "run", 1) as checkpoints, caplog.at_level(logging.ERROR):
+        checkpoints.save(20, {"large": torch.zeros(1 << 16)}, {})
+        assert_holds(checkpoints.newest(), 10)
+        assert "NO SPACE" in caplog.text
+        checkpoints.save(30, state(30), {"value": 30})
+    assert_holds(newest(small_disk / "run"), 30)
+    assert names(small_disk / "run") == ["step-00000030"]
+
+
+def test_everything_is_flushed_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    calls: list[str] = []
+    rename = os.rename
+
+    def named(old: Path, new: Path) -> None:
+        calls.append(f"name {Path(new).name}")
+        rename(old, new)
+
+    monkeypatch.setattr("os.rename", named)
+    monkeypatch.setattr(snapshot, "fsync_path", lambda path: calls.append(f"flush {path.name}"))
+    fill(tmp_path / "run", 20)
+    assert calls == [
+        f"flush {snapshot.STATE}",
+        f"flush {snapshot.META}",
+        f"flush {snapshot.MANIFEST}",
+        "flush step-00000020.tmp",
+        "name step-00000020",
+        "flush run",
+    ]
+
+
+KILL_EVERYWHERE = """
+import os, shutil, sys
+from pathlib import Path
+import torch
+from trainers import snapshot
+from trainers.checkpoint import Checkpoints
+
+torch.set_num_threads(1)
+CALLS = [(os, "fsync"), (os, "rename"), (os, "mkdir"), (os, "rmdir"), (os, "unlink"),
+         (os, "open"), (Path, "write_text"), (snapshot, "save_file")]
+
+def kill_before_call(number):
+    left = [number]
+    def guarded(owner, name, real):
+        def call(*arguments, **named):
+            if left[0] == 0:
+                if name in ("write_text", "save_file"):  # die in the middle of the file
+                    path = Path(arguments[0] if name == "write_text" else arguments[1])
+                    path.write_bytes(b"half of it")
+                os._exit(9)
+            left[0] -= 1
+            return real(*arguments, **named)
+        setattr(owner, name, call)
+    for owner, name in CALLS:
+        guarded(owner, name, getattr(owner, name))
+
+def state(value):
+    return {"weight": torch.full((50,), float(value))}
+
+def save(folder, step, value):
+    with Checkpoints(folder, 1) as checkpoints:
+        checkpoints.save(step, state(value), {"value": value})
+
+def newest(folder):
+    with Checkpoints(folder, 1) as checkpoints:
+        loaded = checkpoints.newest()
+    assert loaded is not None, "no checkpoint is left"
+    value = loaded.meta["value"]
+    assert torch.equal(loaded.tensors["weight"], state(value)["weight"])
+    return value
+
+scratch = Path(sys.argv[1])
+for number in range(1000):
+    folder = scratch / str(number)
+    save(folder, 10, 10)
+    child = os.fork()
+    if child == 0:
+        kill_before_call(number)
+        save(folder, 20, 20)  # a new step, whose predecessor is then removed
+        save(folder, 20, 21)  # the same step again
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    survived = newest(folder)
+    print(number, code, survived)
+    save(folder, 30, 30)
+    assert newest(folder) == 30
+    assert [path.name for path in folder.iterdir()] == ["step-00000030"], "leftovers"
+    if code == 0:
+        break
+    assert code == 9
+"""
+
+
+def test_killed_anywhere_a_whole_checkpoint_is_left(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILL_EVERYWHERE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    values = [value for _, _, value in outcomes]
+    assert values == sorted(values)  # the later the kill, the newer what is left
+    assert set(values) == {10, 20, 21}
+    assert len(values) > 30
+
+
+PARAMS = {"lr": 0.1, "epochs": 3}
+CODE = {"trainers/train.py": "aa"}
+
+
+def test_runs_that_differ_in_data_params_or_code_have_different_fingerprints() -> None:
+    prints = {
+        fingerprint(dataset_version=version, params=params, code=code)
+        for version in ("v1", "v2")
+        for params in (PARAMS, PARAMS | {"lr": 0.2})
+        for code in (CODE, CODE | {"net.py": "bb"})
+    }
+    assert len(prints) == 8
+    assert all(len(text) == 64 for text in prints)
+
+
+def test_the_order_of_keys_is_not_part_of_a_fingerprint() -> None:
+    backwards = dict(reversed(PARAMS.items()))
+    assert fingerprint(dataset_version="v", params=PARAMS, code=CODE) == fingerprint(
+        dataset_version="v", params=backwards, code=CODE
+    )
+
+
+def test_another_library_version_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(dataset_version="v", params=PARAMS, code=CODE)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "0.0.1")
+    assert fingerprint(dataset_version="v", params=PARAMS, code=CODE) != before
+
+
+def test_another_number_of_threads_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(dataset_version="v", params=PARAMS, code=CODE)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 77)
+    assert fingerprint(dataset_version="v", params=PARAMS, code=CODE) == before
+
+
+def test_state_lies_in_the_main_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy" / ".dvc").mkdir(parents=True)
+    (tmp_path / "copy" / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "copy" / "deep")
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    assert state_folder("f") == tmp_path / "copy" / ".state" / "f"
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "main"))
+    assert state_folder("f") == tmp_path / "main" / ".state" / "f"
+    monkeypatch.delenv("DVC_ROOT")
+    monkeypatch.chdir(tmp_path)
+    assert state_folder("f") == tmp_path / ".state" / "f"
