@@ -1,0 +1,30 @@
+"""The card format that datasets/README.md shows is the one that is read."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.core import card
+
+README = Path("datasets/README.md").read_text()
+WHOLE, TABLE = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", [WHOLE, WHOLE[: WHOLE.index("samples:")] + TABLE])
+def test_card_that_is_shown_is_valid(tmp_path: Path, text: str) -> None:
+    (tmp_path / "dataset.yaml").write_text(text)
+    loaded = card.load(tmp_path / "dataset.yaml")
+    assert loaded.labels == ("cat", "dog")
+    assert loaded.sources[0].to == "2026/cats.zip"
+
+
+def test_card_of_the_bundled_dataset_is_valid() -> None:
+    loaded = card.load(Path("datasets/fashion/dataset.yaml"))
+    assert loaded.labels is not None
+    assert loaded.labels[9] == "Ankle boot"
+
+
+def test_every_name_of_a_split_is_documented() -> None:
+    names = {name for names in card.SPLIT_NAMES.values() for name in names}
+    assert {name for name in names if f"`{name}`" not in README} == set()
