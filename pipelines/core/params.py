@@ -9,6 +9,7 @@ missing there cannot be overridden by DVC either.
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from pipelines.core.errors import did_you_mean
 from pipelines.core.typed import describe, faults, faulty, field_names, read_yaml, validate
 from pipelines.core.typed import typed as params
 
-__all__ = ["TOP_LEVEL", "load", "params", "top_level_fields"]
+__all__ = ["TOP_LEVEL", "load", "params", "section_faults", "top_level_fields"]
 
 T = TypeVar("T")
 
@@ -57,36 +58,48 @@ def load(cls: type[T], section: str, path: Path = Path("params.yaml")) -> T:
         HeadraceError: with every fault of the file that concerns this stage.
     """
     document = read_yaml(path)
-    data, lines = _collect(cls, section, document)
-    if data is not None:
-        lines += faults(cls, data, prefix=f"{section}.")
-    lines += _unknown_keys(document, path)
-    if data is None or lines:
-        tops = top_level_fields(cls)
-        raise faulty(str(path), [_without_section(line, section, tops) for line in lines])
-    return validate(cls, data, where=str(path))
+    lines = section_faults(cls, section, document) + _unknown_keys(document, path)
+    if lines:
+        raise faulty(str(path), lines)
+    return validate(cls, _collect(cls, section, document), where=str(path))
 
 
-def _collect(
-    cls: type[Any], section: str, document: dict[str, Any]
-) -> tuple[dict[str, Any] | None, list[str]]:
-    """The data of one stage from both places (None.
+def section_faults(cls: type[Any], section: str, document: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with one stage's keys, wherever they stand.
 
-    Its section is no mapping), and the faults of where it stands.
+    Args:
+        cls: the stage's `Params`.
+        section: its name.
+        document: all of params.yaml.
+
+    Returns:
+        Lines `key: expected ..., found ...`, with the key as it is in the file.
     """
-    tops = top_level_fields(cls)
-    body = document.get(section)
-    if body is None:
-        body = {}
+    body = _body(document, section)
     if not isinstance(body, dict):
-        return None, [f"{section}: expected a mapping, found {describe(body)}"]
+        return [f"{section}: expected a mapping, found {describe(body)}"]
+    tops = top_level_fields(cls)
     misplaced = [
         f"{section}.{name}: belongs at the top of the file, not in {section}:"
         for name in body
         if name in tops
     ]
+    found = faults(cls, _collect(cls, section, document), prefix=f"{section}.")
+    return misplaced + [_as_written(line, section, tops) for line in found]
+
+
+def _body(document: Mapping[str, Any], section: str) -> Any:
+    """What stands under `section:`; a section without keys is an empty one."""
+    body = document.get(section)
+    return {} if body is None else body
+
+
+def _collect(cls: type[Any], section: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of one stage from both places."""
+    tops = top_level_fields(cls)
+    body = _body(document, section)
     inside = {str(name): value for name, value in body.items() if name not in tops}
-    return inside | {name: document[name] for name in tops if name in document}, misplaced
+    return inside | {name: document[name] for name in tops if name in document}
 
 
 def _unknown_keys(document: dict[str, Any], path: Path) -> list[str]:
@@ -101,7 +114,7 @@ def _unknown_keys(document: dict[str, Any], path: Path) -> list[str]:
     ]
 
 
-def _without_section(line: str, section: str, tops: tuple[str, ...]) -> str:
+def _as_written(line: str, section: str, tops: tuple[str, ...]) -> str:
     """Show a top-level key by the name that it has in the file."""
-    key, colon, rest = line.removeprefix(f"{section}.").partition(":")
-    return f"{key}{colon}{rest}" if key in tops and "belongs at the top" not in rest else line
+    short = line.removeprefix(f"{section}.")
+    return short if short.partition(":")[0] in tops else line
