@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core import card, samples
+from pipelines.core import card
 
 README = Path("datasets/README.md").read_text()
 WHOLE, TABLE = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -23,7 +23,3 @@ def test_card_of_the_bundled_dataset_is_valid() -> None:
     loaded = card.load(Path("datasets/fashion/dataset.yaml"))
     assert loaded.labels is not None
     assert loaded.labels[9] == "Ankle boot"
-
-
-def test_every_name_of_a_split_is_documented() -> None:
-    assert {name for name in samples.SPLIT_NAMES if f"`{name}`" not in README} == set()
