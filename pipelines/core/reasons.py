@@ -15,7 +15,7 @@ class Reason(StrEnum):
 
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Self:
+    def __new__(cls, value: str, meaning: str = "") -> Self:
         """Make a member that equals the string `value` and carries its explanation."""
         member = str.__new__(cls, value)
         member._value_ = value
