@@ -30,8 +30,8 @@ def write_decoded(
     as in real data. Keys are `<split>/<bucket>/<row>`, so they ascend in storage order.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shards = []
-    moments = []
+    shards: list[tuple[str, int, int, Path]] = []
+    moments: list[Moments] = []
     for split in sorted(splits):
         for bucket, num_rows in enumerate(splits[split]):
             if num_rows:

@@ -1,0 +1,5 @@
+"""The reader: decoded data in, batches out, in an order that is a pure function.
+
+`order` and `permutation` say which samples, `index` and `shards` where they lie, `gather` copies
+them, `slots` and `ahead` hold what is read ahead, and `loader` has the `Reader` that ties these up.
+"""

@@ -1,0 +1,144 @@
+"""The index of a decoded dataset: which shards there are, and the dataset's version.
+
+`decoded/index.arrow` has one row a shard (`pipelines.core.decoded`); the SHA-256 of its bytes is
+the *dataset version*. Reading it costs a few milliseconds and about 200 bytes a shard.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipelines.core.decoded import FORMAT, INDEX
+from pipelines.core.errors import HeadraceError
+from pipelines.core.records import metadata
+
+
+@dataclass(frozen=True)
+class SplitIndex:
+    """The shards of one split in storage order, ascending by bucket."""
+
+    name: str
+    shards: tuple[Path, ...]
+    num_rows: NDArray[np.int64]  # [S]
+    num_bytes: NDArray[np.int64]  # [S] size of each file
+    first_ids: NDArray[np.int64]  # [S] sample id of each shard's first row
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of the split; their ids are 0..num_samples-1."""
+        return int(self.num_rows.sum())
+
+
+@dataclass(frozen=True)
+class Index:
+    """What `decoded/index.arrow` says."""
+
+    path: Path
+    version: str
+    """SHA-256 of the index's bytes, hex: the dataset version."""
+    shape: tuple[int, int, int]
+    """Height, width and channels of every image."""
+    labels: tuple[str, ...]
+    """Class names in class order."""
+    mean: tuple[float, ...] | None
+    """Mean of each channel over the train split, 0..1; None where it is empty."""
+    std: tuple[float, ...] | None
+    """Standard deviation, likewise."""
+    table: pa.Table
+    """`pipelines.core.decoded.INDEX`: one row a shard that has samples."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that have samples."""
+        return tuple(sorted({str(name) for name in self.table["split"].to_pylist()}))
+
+    def split(self, name: str) -> SplitIndex:
+        """The shards of a split.
+
+        Raises:
+            HeadraceError: it has no samples.
+        """
+        if name not in self.splits:
+            raise HeadraceError(
+                f"The split {name!r} has no samples",
+                where=str(self.path),
+                expected=f"a split with samples: {', '.join(self.splits) or 'there is none'}",
+                found=name,
+            )
+        table = self.table
+        rows = table.filter(pc.equal(table["split"], pa.scalar(name))).sort_by("bucket")
+        num_rows = rows["num_rows"].to_numpy()
+        return SplitIndex(
+            name,
+            tuple(self.path.parent / str(shard) for shard in rows["shard"].to_pylist()),
+            num_rows,
+            rows["num_bytes"].to_numpy(),
+            np.cumsum(num_rows) - num_rows,
+        )
+
+
+def open_index(folder: Path) -> Index:
+    """Read the index of the decoded dataset in `folder`.
+
+    Raises:
+        HeadraceError: there is none, it is damaged, or it has another format.
+    """
+    path = folder / "index.arrow"
+    try:
+        content = path.read_bytes()
+        table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+        table.validate(full=True)
+        values = metadata(table.schema)
+    except FileNotFoundError:
+        raise HeadraceError(
+            "There is no decoded dataset here", where=str(path), fix="dvc repro decode"
+        ) from None
+    except (pa.ArrowInvalid, ValueError, OSError) as error:
+        raise _unreadable(path, "an Arrow IPC file", str(error)) from None
+    if (found := values.get("format")) != FORMAT:
+        raise _unreadable(path, f"headrace.format {FORMAT!r}", f"headrace.format {found!r}")
+    if not table.schema.equals(INDEX):
+        raise _unreadable(path, f"columns {INDEX.names}", f"columns {table.schema.names}")
+    return _from_values(path, hashlib.sha256(content).hexdigest(), values, table)
+
+
+def mend_command(path: Path) -> str:
+    """The command that restores a damaged file of a DVC output.
+
+    All three parts are needed. DVC trusts a file whose size and time are unchanged, hence `touch`.
+    Where the workspace links into DVC's cache, the cache holds the same damage, and DVC believes
+    what is read-only there, hence `chmod`; then it throws the object away and makes it anew.
+    Without them `dvc checkout`, and even `dvc repro -f` with hard or symbolic links, bring the
+    damage back.
+    """
+    return f"chmod u+w {path} && touch {path} && dvc repro decode"
+
+
+def _unreadable(path: Path, expected: str, found: str) -> HeadraceError:
+    return HeadraceError(
+        "The index of the decoded dataset cannot be used",
+        where=str(path),
+        expected=expected,
+        found=found,
+        fix=mend_command(path),
+    )
+
+
+def _from_values(path: Path, version: str, values: dict[str, Any], table: pa.Table) -> Index:
+    height, width, channels = values["shape"]
+    mean, std = values.get("mean"), values.get("std")
+    return Index(
+        path,
+        version,
+        (height, width, channels),
+        tuple(values["labels"]),
+        None if mean is None else tuple(mean),
+        None if std is None else tuple(std),
+        table,
+    )

@@ -1,0 +1,213 @@
+"""Decoded shards, memory-mapped: from sample ids to their bytes, labels and keys.
+
+Shards are mapped when first needed, and at most `max_open` stay open: the least recently used one
+is closed, and its pages stay in the page cache. A shard in use by a running copy stays mapped until
+that ends.
+
+On opening, a shard's length, layout and labels are checked; the image of each row is checked
+against its CRC-32C when it is first read from a mapping (`gather`), so damage is found before it is
+trained on.
+"""
+
+import collections
+import mmap
+import resource
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipelines.core.errors import HeadraceError
+from trainers.reader.gather import ALL_SOUND, NUM_ADDRESSES, crc32c_address, gather
+from trainers.reader.index import Index, SplitIndex, mend_command
+
+
+class Located(NamedTuple):
+    """The mapped shards that some samples lie in; they stay mapped as long as this lives."""
+
+    shards: list["_Shard"]
+    first_ids: NDArray[np.int64]  # [s] ascending
+    addresses: NDArray[np.int64]  # [s, NUM_ADDRESSES], see `gather`
+
+
+class Shards:
+    """The shards of one split.
+
+    Safe to use from several threads.
+
+    Raises:
+        HeadraceError: `num_at_once` shards, those that may be read together, are more than may be
+            open.
+    """
+
+    def __init__(self, index: Index, split: str, num_at_once: int) -> None:
+        self.index = index
+        self.split: SplitIndex = index.split(split)
+        self.max_open = _max_open_files()
+        if min(num_at_once, len(self.split.shards)) > self.max_open:
+            raise HeadraceError(
+                "More shards are read at a time than files may be open",
+                expected=f"at most {self.max_open} shards in a window (a quarter of `ulimit -n`)",
+                found=str(num_at_once),
+                fix="lower window_shards in params.yaml, or raise the limit with `ulimit -n`",
+            )
+        self._open: collections.OrderedDict[int, _Shard] = collections.OrderedDict()
+        self._addresses = np.zeros((len(self.split.shards), NUM_ADDRESSES), np.int64)
+        self._lock = threading.Lock()
+
+    def read(
+        self, ids: NDArray[np.int64], images: NDArray[np.uint8], labels: NDArray[np.int64]
+    ) -> None:
+        """Copy samples out of the shards, checking the checksum of each that is touched first.
+
+        Args:
+            ids: [m] int64 sample ids; negative ones are padding.
+            images: [m, H * W * C] uint8, contiguous, to be filled; zeros where padded.
+            labels: [m] int64, contiguous, to be filled; `gather.IGNORED_LABEL` where padded.
+
+        Raises:
+            HeadraceError: a sample or shard is damaged or missing.
+        """
+        # Holds the mappings until the copy is done, whatever other threads open and close.
+        located = self.locate(ids[ids >= 0])
+        end = gather(ids, located.first_ids, located.addresses, images, labels, crc32c_address())
+        if end != ALL_SOUND:
+            raise self.damage(int(ids[end]))
+
+    def locate(self, ids: NDArray[np.int64]) -> Located:
+        """Map the shards of `ids` ([m] int64, no padding), opening those that are closed."""
+        needed = np.unique(np.searchsorted(self.split.first_ids, ids, side="right") - 1)
+        with self._lock:
+            shards = [self._get(number) for number in needed.tolist()]
+            addresses = self._addresses[needed]
+        return Located(shards, self.split.first_ids[needed], addresses)
+
+    def keys(self, ids: NDArray[np.int64]) -> list[str]:
+        """The keys of `ids` ([m] int64, no padding), in the same order."""
+        numbers = np.searchsorted(self.split.first_ids, ids, side="right") - 1
+        rows = ids - self.split.first_ids[numbers]
+        with self._lock:
+            return [
+                self._get(number).batch.column("key")[row].as_py()
+                for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)
+            ]
+
+    def damage(self, sample: int) -> HeadraceError:
+        """What to tell about a sample whose image does not match its checksum."""
+        located = self.locate(np.array([sample]))
+        shard, row = located.shards[0], sample - int(located.first_ids[0])
+        found = google_crc32c.value(shard.images[row].tobytes())
+        return HeadraceError(
+            "A sample is damaged: its image does not match its checksum",
+            where=f"{shard.path}:row {row}, key {shard.batch.column('key')[row].as_py()!r}",
+            expected=f"CRC-32C {shard.batch.column('crc32c')[row].as_py():08x}",
+            found=f"CRC-32C {found:08x}",
+            fix=mend_command(shard.path),
+        )
+
+    def close(self) -> None:
+        """Unmap everything."""
+        with self._lock:
+            self._open.clear()
+
+    def _get(self, number: int) -> "_Shard":
+        shard = self._open.get(number)
+        if shard is None:
+            shard = _open_shard(self.index, self.split, number)
+            self._open[number] = shard
+            self._addresses[number] = shard.addresses
+            if len(self._open) > self.max_open:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(number)
+        return shard
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """One mapped shard; the arrays keep the mapping alive."""
+
+    path: Path
+    batch: pa.RecordBatch
+    images: NDArray[np.uint8]  # [rows, H * W * C]
+    labels: NDArray[np.int32]
+    checksums: NDArray[np.uint32]
+    verified: NDArray[np.uint8]  # 1 where the row was checked since it was mapped
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where the arrays lie, in the order that `gather` takes them."""
+        arrays = (self.images, self.labels, self.checksums, self.verified)
+        return tuple(array.ctypes.data for array in arrays)
+
+
+def _open_shard(index: Index, split: SplitIndex, number: int) -> _Shard:
+    path, num_rows = split.shards[number], int(split.num_rows[number])
+    try:
+        batch = _map(path, int(split.num_bytes[number]))
+        expected = _schema(index.shape)
+        if not batch.schema.equals(expected) or batch.num_rows != num_rows:
+            found = f"{batch.num_rows} rows of {batch.schema.to_string()}"
+            raise _damaged(path, f"{num_rows} rows of {expected.to_string()}", found)
+        batch.validate()
+    except pa.ArrowInvalid as error:
+        raise _damaged(path, "an Arrow IPC file of one record batch", str(error)) from None
+    tensors = cast("pa.ExtensionArray[Any]", batch.column("image"))
+    images = tensors.storage.flatten().to_numpy().reshape(num_rows, -1)
+    labels = batch.column("label").to_numpy()
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(index.labels)))
+    if wrong.size:
+        key = batch.column("key")[int(wrong[0])].as_py()
+        found = f"{labels[wrong[0]]} at row {wrong[0]}, key {key!r}"
+        raise _damaged(path, f"labels within 0..{len(index.labels) - 1}", found)
+    checksums = batch.column("crc32c").to_numpy()
+    return _Shard(path, batch, images, labels, checksums, np.zeros(num_rows, np.uint8))
+
+
+def _map(path: Path, num_bytes: int) -> pa.RecordBatch:
+    try:
+        with path.open("rb") as file:
+            # A mapping longer than its file is a crash at the first touch of the missing part.
+            found = path.stat().st_size
+            if found != num_bytes:
+                raise _damaged(path, f"{num_bytes} bytes", f"{found} bytes")
+            mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    except FileNotFoundError:
+        raise HeadraceError(
+            "A shard of the decoded dataset is missing",
+            where=str(path),
+            fix="dvc checkout, or else dvc repro decode",
+        ) from None
+    return pa.ipc.open_file(pa.py_buffer(mapping)).get_batch(0)
+
+
+def _schema(shape: tuple[int, int, int]) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("image", pa.fixed_shape_tensor(pa.uint8(), shape), nullable=False),
+            pa.field("key", pa.string(), nullable=False),
+            pa.field("label", pa.int32(), nullable=False),
+            pa.field("crc32c", pa.uint32(), nullable=False),
+        ]
+    )
+
+
+def _damaged(path: Path, expected: str, found: str) -> HeadraceError:
+    return HeadraceError(
+        "A shard of the decoded dataset is damaged",
+        where=str(path),
+        expected=expected,
+        found=found,
+        fix=mend_command(path),
+    )
+
+
+def _max_open_files() -> int:
+    """A quarter of what the process may open: there are other readers, sockets and libraries."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, soft_limit // 4)
