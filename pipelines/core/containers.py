@@ -72,7 +72,7 @@ def _brands(data: bytes) -> set[bytes]:
 def ends_early(data: bytes, image_format: str) -> bool:
     """Whether the content stops before the end that its own container announces.
 
-    JPEG and PPM announce none (their decoders tell), so False for them.
+    JPEG, BMP and PPM announce none (their decoders tell), so False for them.
     """
     try:
         return image_format in _ENDS and _ENDS[image_format](data) > len(data)
@@ -116,11 +116,6 @@ def _gif_blocks(data: bytes, start: int) -> int:
 
 def _webp_end(data: bytes) -> int:
     return 8 + int.from_bytes(data[4:8], "little")
-
-
-def _bmp_end(data: bytes) -> int:
-    """Where the pixels begin; how many there are is the decoder's to judge."""
-    return int.from_bytes(data[10:14], "little")
 
 
 def _boxes_end(data: bytes) -> int:
@@ -170,5 +165,4 @@ _ENDS: Mapping[str, Callable[[bytes], int]] = {
     "WEBP": _webp_end,
     "AVIF": _boxes_end,
     "TIFF": _tiff_end,
-    "BMP": _bmp_end,
 }

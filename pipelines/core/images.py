@@ -77,7 +77,8 @@ def _not_an_image(data: bytes, name: str, found: Features) -> Features:
 def _failed(data: bytes, found: Features, error: Exception) -> Features:
     """The reason for a decoder's exception."""
     message = str(error)
-    is_short = any(word in message for word in ("Premature end of JPEG file", "truncated", "EOF"))
+    told = message.lower()
+    is_short = any(word in told for word in ("premature end of jpeg file", "truncated", "eof"))
     is_short = is_short or ends_early(data, found.format) or _jpeg_lacks_end(data, found.format)
     reason = Reason.TRUNCATED if is_short else Reason.UNREADABLE
     return replace(found, reason=reason, detail=tidy(message or type(error).__name__))

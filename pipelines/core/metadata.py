@@ -140,7 +140,10 @@ def _json_object(line: str) -> tuple[Mapping[str, Any], str]:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return {}, f"not JSON: {error}"
-    return (record, "") if isinstance(record, dict) else ({}, "not a JSON object")
+    if not isinstance(record, dict):
+        return {}, "not a JSON object"
+    # Lines may spell a name differently; the table has one column of it.
+    return {_fold(name): value for name, value in record.items()}, ""
 
 
 def _read_parquet(data: bytes, where: str, columns: Columns) -> list[Row]:
