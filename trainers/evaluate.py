@@ -13,6 +13,7 @@ Costs one forward pass in float32, and memory for `num_samples x num_classes` fl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,10 @@ from pipelines.core.report import Report
 from pipelines.core.stage import Job
 from trainers import launch, mistakes, models, numerics, tables, weights
 from trainers.normalise import Normalisation
-from trainers.reader import Index, Placement, Reader, evaluation
 from trainers.reader.gather import ALL_SOUND, crc32c_address, gather
+from trainers.reader.index import Index
+from trainers.reader.loader import Placement, Reader
+from trainers.reader.order import evaluation
 from trainers.reader.shards import Shards
 from trainers.scores import Predictions, score
 
@@ -138,7 +141,8 @@ def _model(
             fix="dvc repro train",
         ) from error
     # Images are stored channels last; convolutions on them are faster that way.
-    return model.to(device, memory_format=torch.channels_last).eval()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in the stub
+    return model.to(device).eval()
 
 
 @torch.inference_mode()
@@ -184,7 +188,7 @@ def _images(index: Index, split: str, ids: NDArray[np.int64]) -> NDArray[np.uint
         ids,
         located.first_ids,
         located.addresses,
-        images.reshape(len(ids), -1),
+        images.reshape(len(ids), math.prod(index.shape)),
         labels,
         crc32c_address(),
     )
