@@ -17,6 +17,7 @@ ascending within each.
 """
 
 import dataclasses
+import itertools
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -129,7 +130,7 @@ def logical_workers_of(rank: int, world_size: int, num_logical_workers: int) -> 
             "There are more processes than logical workers",
             expected=f"at most {num_logical_workers}: num_logical_workers in params.yaml",
             found=f"{world_size} processes",
-            fix="start fewer (HEADRACE_RANKS), or raise num_logical_workers, which changes the run",
+            fix="start fewer (HEADRACE_NUM_RANKS), or raise num_logical_workers (another run)",
         )
     return range(rank, num_logical_workers, world_size)
 
@@ -138,10 +139,8 @@ class Order:
     """The order of one split under one plan.
 
     Args:
-        version: dataset version.
-        split: its name.
+        version, split, plan: what the order is a function of, and how to mix and cut.
         num_rows: [S] int64, the rows of each shard in storage order.
-        plan: how to mix and cut.
     """
 
     def __init__(self, version: str, split: str, num_rows: NDArray[np.int64], plan: Plan) -> None:
@@ -238,7 +237,7 @@ class Epoch:
         window_of = np.searchsorted(self._windows.edges, places, side="right") - 1
         runs = np.flatnonzero(np.diff(window_of, prepend=-1))
         ids = np.empty_like(places)
-        for begin, end in zip(runs, np.append(runs[1:], len(places)), strict=True):
+        for begin, end in itertools.pairwise([*runs, len(places)]):
             ids[begin:end] = self._ids_within(int(window_of[begin]), places[begin:end])
         return ids
 
