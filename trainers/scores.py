@@ -49,8 +49,9 @@ class Predictions:
     def worst_mistakes(self, num_mistakes: int) -> NDArray[np.int64]:
         """Rows of the most confident mistakes, most confident first; fewer if there are fewer."""
         wrong = np.flatnonzero(self.predicted != self.labels)
+        # By the logarithm, which still tells apart what float32 rounds to a probability of 1.
         # Stable: between equals the order of keys decides.
-        order = np.argsort(-self.confidence[wrong], kind="stable")
+        order = np.argsort(-self.log_probabilities[wrong].max(axis=1), kind="stable")
         return wrong[order[:num_mistakes]]
 
 

@@ -63,3 +63,10 @@ def test_the_worst_mistakes_are_the_most_confident_ones() -> None:
     assert seen.worst_mistakes(9).tolist() == [2, 3, 4, 0]  # 3 before 4: equal, in order of keys
     assert seen.worst_mistakes(2).tolist() == [2, 3]
     assert seen.worst_mistakes(0).tolist() == []
+
+
+def test_confidence_is_ranked_where_a_float_has_run_out() -> None:
+    log_probabilities = np.array([[-20.0, -1e-9], [-30.0, -1e-13]], np.float32)
+    seen = Predictions(np.arange(2), ["a", "b"], np.array([0, 0]), log_probabilities)
+    assert seen.confidence.tolist() == [1.0, 1.0]
+    assert seen.worst_mistakes(2).tolist() == [1, 0]
