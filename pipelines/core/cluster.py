@@ -37,6 +37,8 @@ _ENVIRONMENT = {
     "HEADRACE_NUM_RANKS": "num_ranks",
 }
 _CONNECT_TIMEOUT_S = 30
+# Without an address Dask serves its pages on every interface, at one port that runs fight for.
+_LOOPBACK = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
 
 
 @typed
@@ -133,15 +135,16 @@ def _start(where: Machine) -> Any:
                 n_workers=1,
                 threads_per_worker=where.workers,
                 processes=False,
-                dashboard_address=None,
                 memory_limit=0,
+                **_LOOPBACK,
             )
         case "processes":
             return LocalCluster(
                 n_workers=where.workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                host="127.0.0.1",
+                **_LOOPBACK,
             )
         case "slurm":
             root = str(Path.cwd())

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pipelines.core import cluster
@@ -48,6 +49,19 @@ def test_a_variable_that_is_no_number_is_told_by_its_name(monkeypatch: pytest.Mo
     monkeypatch.setenv("HEADRACE_NUM_RANKS", "all")
     with pytest.raises(HeadraceError, match="HEADRACE_NUM_RANKS must be a whole number"):
         machine(Path("no-such-file"))
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_nothing_listens_beyond_this_machine(kind: str) -> None:
+    with connect(Machine(cluster=kind, num_workers=1)):
+        this = psutil.Process()
+        opened = [
+            connection.laddr.ip
+            for process in (this, *this.children(recursive=True))
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    assert set(opened) == {"127.0.0.1"}
 
 
 def test_a_scheduler_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
