@@ -58,7 +58,7 @@ def test_a_sound_claim_stands_beside_a_faulty_one() -> None:
 
 
 def test_unknown_split_is_a_reason_and_a_missing_one_only_where_it_is_needed() -> None:
-    assert settled(claim("cat", "trian")) == ([], [Reason.UNKNOWN_SPLIT])
+    assert settled(claim("cat", "later")) == ([], [Reason.UNKNOWN_SPLIT])
     assert settled(claim("cat"))[1] == []
     assert settled(claim("cat"), needs_split=True) == ([], [Reason.UNKNOWN_SPLIT])
 

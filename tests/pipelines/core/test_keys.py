@@ -19,7 +19,7 @@ from pipelines.core.keys import MAX_KEY_BYTES, key_of, unique_keys
         ("a.b/c.d", "a_b/c"),
         ("/a/b.png", "a/b"),
         ("größe/写真 1.png", "größe/写真_1"),
-        ("cafe\u0301.png", "caf\u00e9"),
+        ("u\u0308ber.png", "\u00fcber"),
         ("a'b\"c\\d:e.png", "a_b_c_d_e"),
     ],
 )
