@@ -5,6 +5,7 @@ the *dataset version*. Reading it costs a few milliseconds and about 200 bytes a
 """
 
 import hashlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,21 @@ from pipelines.core.records import metadata
 class SplitIndex:
     """The shards of one split in storage order, ascending by bucket."""
 
-    name: str
-    shards: tuple[Path, ...]
+    split: str
+    folder: Path
+    names: "pa.ChunkedArray[Any]"  # [S] file names
     num_rows: NDArray[np.int64]  # [S]
     num_bytes: NDArray[np.int64]  # [S] size of each file
     first_ids: NDArray[np.int64]  # [S] sample id of each shard's first row
+
+    def path(self, number: int) -> Path:
+        """The file of shard `number`, counted in storage order."""
+        return self.folder / str(self.names[number])
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        """The files of all shards; with very many of them, ask for single ones by `path`."""
+        return tuple(self.path(number) for number in range(len(self.names)))
 
     @property
     def num_samples(self) -> int:
@@ -56,7 +67,7 @@ class Index:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that have samples."""
-        return tuple(sorted({str(name) for name in self.table["split"].to_pylist()}))
+        return tuple(sorted(str(name) for name in self.table["split"].unique()))
 
     def split(self, name: str) -> SplitIndex:
         """The shards of a split.
@@ -76,7 +87,8 @@ class Index:
         num_rows = rows["num_rows"].to_numpy()
         return SplitIndex(
             name,
-            tuple(self.path.parent / str(shard) for shard in rows["shard"].to_pylist()),
+            self.path.parent,
+            rows["shard"],
             num_rows,
             rows["num_bytes"].to_numpy(),
             np.cumsum(num_rows) - num_rows,
@@ -99,7 +111,7 @@ def open_index(folder: Path) -> Index:
         raise HeadraceError(
             "There is no decoded dataset here", where=str(path), fix="dvc repro decode"
         ) from None
-    except (pa.ArrowInvalid, ValueError, OSError) as error:
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise _unreadable(path, "an Arrow IPC file", str(error)) from None
     if (found := values.get("format")) != FORMAT:
         raise _unreadable(path, f"headrace.format {FORMAT!r}", f"headrace.format {found!r}")
@@ -117,7 +129,8 @@ def mend_command(path: Path) -> str:
     Without them `dvc checkout`, and even `dvc repro -f` with hard or symbolic links, bring the
     damage back.
     """
-    return f"chmod u+w {path} && touch {path} && dvc repro decode"
+    file = shlex.quote(str(path))
+    return f"chmod u+w {file} && touch {file} && dvc repro decode"
 
 
 def _unreadable(path: Path, expected: str, found: str) -> HeadraceError:
