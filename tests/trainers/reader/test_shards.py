@@ -1,4 +1,3 @@
-import gc
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,7 +38,6 @@ def read(shards: Shards, *ids: int) -> tuple[list[bytes], list[int]]:
 
 def num_mapped(folder: Path) -> int:
     """Shards that this process has mapped at the moment."""
-    gc.collect()
     lines = Path("/proc/self/maps").read_text().splitlines()
     return len({line.split()[-1] for line in lines if str(folder) in line})
 
@@ -133,7 +131,7 @@ def test_no_flipped_bit_anywhere_in_a_shard_crashes_or_changes_a_pixel(tmp_path:
     sound = path.read_bytes()
     expected = draw(3, (2, 2, 1), 10, [0, 0])[0].tobytes()
     found = Counter[str]()
-    for bit in range(0, 8 * len(sound), 11):
+    for bit in range(0, 8 * len(sound), 41):
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
