@@ -18,8 +18,8 @@ from pipelines.core.audit import opened_file
 from pipelines.core.errors import HeadraceError
 from pipelines.core.project import Stage, is_covered
 
-_MACHINE = ("cluster.yaml", DVC_YAML, "dvc.lock", PARAMS_YAML)
-"""What any stage may open: where it runs, and what DVC tracks in its own way."""
+_MACHINE = ("cluster.yaml", DVC_YAML, "dvc.lock", PARAMS_YAML, ".dvcignore")
+"""What any stage may open: where it runs, and what DVC reads for itself."""
 _NEVER_DATA = (
     "pipelines/__pycache__/x.pyc",
     "datasets/x/.tmp-x/y",
