@@ -86,3 +86,26 @@ def test_state_lies_in_the_main_repository_when_dvc_runs_a_copy(
     assert storage.state_folder() == Path(".state")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
     assert storage.state_folder() == tmp_path / ".state"
+
+
+@pytest.mark.parametrize("num_files", [3, 300])
+def test_a_tree_is_flushed_whole_whatever_its_size(
+    tmp_path: Path, num_files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[str] = set()
+    whole_file_systems: list[Path] = []
+    monkeypatch.setattr(storage, "fsync_path", lambda path: flushed.add(path.name))
+    real = storage._sync_file_system
+
+    def sync(folder: Path) -> None:
+        real(folder)
+        whole_file_systems.append(folder)
+
+    monkeypatch.setattr(storage, "_sync_file_system", sync)
+    (tmp_path / "deep").mkdir()
+    for index in range(num_files):
+        (tmp_path / "deep" / str(index)).touch()
+    storage.fsync_tree(tmp_path)
+    names = {*map(str, range(num_files)), "deep", tmp_path.name}
+    assert flushed == names or whole_file_systems == [tmp_path]
+    assert bool(flushed) != bool(whole_file_systems)
