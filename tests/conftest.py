@@ -4,7 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+
+from tests.project import make_project, run
 
 ENVIRONMENT = {
     # Tests run side by side; each process that they start takes one core.
@@ -37,3 +40,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here"))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A small project after `dvc repro`, shared by all workers: look, and change only a copy."""
+    base = tmp_path_factory.getbasetemp()
+    project = (base if worker_id == "master" else base.parent) / "built"
+    with FileLock(project.with_suffix(".lock")):
+        if not project.exists():
+            making = project.with_name("making")
+            making.mkdir()
+            make_project(making)
+            making.rename(project)
+            run(project, "dvc", "repro", environment={"HEADRACE_NUM_WORKERS": "1"})
+    return project

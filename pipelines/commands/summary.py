@@ -6,10 +6,11 @@ of a second. `make repro` ends with it.
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.core import project
 from pipelines.core.errors import HeadraceError
 from pipelines.core.storage import sha256_file
 from pipelines.core.typed import read_yaml
@@ -22,23 +23,26 @@ PLOTS = (Path("runs/train/plots"), Path("runs/evaluate/plots"))
 def main(argv: Sequence[str]) -> int:
     """Print the summary of the dataset that params.yaml names."""
     argparse.ArgumentParser("python -m pipelines summary", description=__doc__).parse_args(argv)
-    dataset = Path("datasets", str(read_yaml(Path("params.yaml")).get("dataset")))
-    rows = summary(dataset)
+    rows = summary(read_yaml(Path("params.yaml")))
     width = max(map(len, rows))
     print("\n".join(f"{name:<{width}}  {text}" for name, text in rows.items()))
     return 0
 
 
-def summary(dataset: Path) -> dict[str, str]:
-    """What to show, by name, in order. `dataset` is the folder of the card.
+def summary(params: Mapping[str, Any]) -> dict[str, str]:
+    """What to show, by name, in order.
+
+    Args:
+        params: All of params.yaml.
 
     Raises:
         HeadraceError: A stage has not run, or wrote something else than it should.
     """
+    dataset = Path("datasets", str(params.get("dataset")))
     index = dataset / "decoded" / "index.arrow"
     plots = ", ".join(str(folder) for folder in PLOTS)
     return {
-        "samples": samples(dataset / "reports"),
+        "samples": samples(reports(params)),
         "dataset version": f"{sha256_of(index)}  (SHA-256 of {index})",
         "test accuracy": f"{number(METRICS, 'accuracy'):.4f}  ({METRICS})",
         "weights": f"{sha256_of(WEIGHTS)}  (SHA-256 of {WEIGHTS})",
@@ -47,13 +51,21 @@ def summary(dataset: Path) -> dict[str, str]:
     }
 
 
-def samples(reports: Path) -> str:
-    """How many samples were kept in the end, and how many each stage rejected."""
-    kept = number(reports / "decode.json", "samples_kept")
-    rejected = {
-        stage: int(number(reports / f"{stage}.json", "samples_rejected"))
-        for stage in ("clean", "shard", "decode")
+def reports(params: Mapping[str, Any]) -> dict[str, Path]:
+    """The report of every stage that rejects samples: those from `clean` to `decode`."""
+    paths = {
+        stage.name: Path(project.resolved(stage.arguments["report"], params))
+        for stage in project.read().stages
+        if "report" in stage.arguments
     }
+    names = list(paths)
+    return {name: paths[name] for name in names[names.index("clean") : names.index("decode") + 1]}
+
+
+def samples(reports: Mapping[str, Path]) -> str:
+    """How many samples were kept in the end, and how many each stage rejected."""
+    rejected = {name: int(number(path, "samples_rejected")) for name, path in reports.items()}
+    kept = number(reports["decode"], "samples_kept")
     by_stage = ", ".join(f"{stage} {count:,}" for stage, count in rejected.items())
     return f"{kept:,} kept, {sum(rejected.values()):,} rejected  ({by_stage})"
 

@@ -30,6 +30,12 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "runs" / "train").mkdir()
     (tmp_path / "runs" / "train" / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "params.yaml").write_text("dataset: mill\n")
+    blocks = [
+        f"  {stage}:\n    cmd: python -m pipelines.{stage} --out o"
+        f" --report datasets/${{dataset}}/reports/{stage}.json\n"
+        for stage in ("ingest", "clean", "shard", "decode", "weigh")
+    ]
+    (tmp_path / "dvc.yaml").write_text("stages:\n" + "".join(blocks))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
