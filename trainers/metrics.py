@@ -68,6 +68,6 @@ def write(history: History, folder: Path) -> None:
     with Live(str(folder), dvcyaml=None, save_dvc_exp=False, report=None) as live:
         for epoch, row in enumerate(history.epochs, start=1):
             live.step = epoch
-            for name, value in row.items():
+            for name, value in sorted(row.items()):  # the order after a resume, which JSON sorted
                 live.log_metric(name, value)
             live.make_summary()
