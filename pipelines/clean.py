@@ -1,9 +1,8 @@
 """Stage clean: which samples there are, what each looks like, and which of them may be used.
 
 Finds samples by the card's layout, loose or inside archives; looks at the bytes of each once; then
-keeps it or drops it with a reason (`pipelines.core.reasons` lists them, `pipelines.core.decide`
-says in which order they apply). Given splits are honoured; otherwise a hash of the content draws
-one.
+keeps it or drops it with a reason (`core.reasons` lists them, `core.samples.decide` says in which
+order they apply). Given splits are honoured; otherwise a hash of the content draws one.
 
 - `manifest/<bucket>.parquet`: a row a kept sample (`records.MANIFEST`), sorted by key. Every bucket
   has its file, also when nothing is in it.
@@ -24,24 +23,17 @@ from typing import Annotated, Any, NamedTuple
 import pyarrow as pa
 from pydantic import Field
 
-from pipelines.core import (
-    budget,
-    card,
-    census,
-    features,
-    images,
-    raw,
-    records,
-    samples,
-    stage,
-)
+from pipelines.core import budget, card, records, stage
 from pipelines.core.buckets import MIB, bucket_of, num_buckets_for
-from pipelines.core.decide import Rules, Verdict, decide
 from pipelines.core.errors import HeadraceError
-from pipelines.core.features import Features, Limits
-from pipelines.core.listing import Dropped, Sample, place
+from pipelines.core.images import features, look
+from pipelines.core.images.features import Features, Limits
 from pipelines.core.params import params
 from pipelines.core.report import Report
+from pipelines.core.samples import census, raw
+from pipelines.core.samples.decide import Rules, Verdict, decide
+from pipelines.core.samples.find import find
+from pipelines.core.samples.listing import Dropped, Sample, place
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -104,7 +96,7 @@ class Bucket(NamedTuple):
 def run(job: stage.Job[Params]) -> Report:
     """Find the samples, look at them, decide, and write who stays and who goes."""
     told, folder = card.load(job.inputs["card"]), job.inputs["raw"]
-    listing = samples.find(folder, told)
+    listing = find(folder, told)
     num_in = len(listing.samples) + len(listing.dropped)
     if not num_in:
         raise HeadraceError("No sample was found.", where=str(folder), fix=_LAYOUT)
@@ -171,7 +163,7 @@ def _look(folder: Path, limits: Limits, sample: Sample) -> Features:
         data = raw.read(folder, file.container, file.member, limits.max_bytes)
     except raw.ReadFault as fault:
         return Features(reason=fault.reason, detail=fault.detail, num_bytes=file.num_bytes)
-    return images.inspect(data, file.path, limits)
+    return look.inspect(data, file.path, limits)
 
 
 class _Rows(NamedTuple):

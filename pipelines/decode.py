@@ -1,9 +1,8 @@
 """Stage decode: the images of the tars as pixels of one shape, for a trainer to map into memory.
 
-DALI decodes, applies the EXIF orientation and resizes (see `pipelines.core.decoder` for what
-becomes of colours, alpha and 16 bits, and `pipelines.core.decoded` for what is written). Shards
-are decoded in parallel; each image's bytes are first checked against the CRC-32C in the index of
-the tars.
+DALI decodes, applies the EXIF orientation and resizes (`core.images.decoder` says what becomes of
+colours, alpha and 16 bits, `core.shards.decoded` what is written). Shards are decoded in parallel;
+each image's bytes are first checked against the CRC-32C in the index of the tars.
 
 An image that cannot be decoded is a row of `rejected.parquet`; the others of its shard are
 unharmed.
@@ -28,12 +27,13 @@ import pyarrow as pa
 from PIL import Image
 from pydantic import Field
 
-from pipelines.core import budget, decoded, packed, pieces, records, stage
-from pipelines.core.decoded import Moments
-from pipelines.core.decoder import MAX_BATCH, Settings, borrowed
+from pipelines.core import budget, records, stage
+from pipelines.core.images.decoder import MAX_BATCH, Settings, borrowed
 from pipelines.core.params import params
 from pipelines.core.reasons import Reason
 from pipelines.core.report import Report
+from pipelines.core.shards import decoded, packed, pieces
+from pipelines.core.shards.decoded import Moments
 from pipelines.core.storage import sha256_file
 
 MAX_BATCH_PIXELS = 32 << 20

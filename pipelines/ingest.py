@@ -29,11 +29,11 @@ from pydantic import Field
 
 from pipelines.core import card, stage
 from pipelines.core.errors import HeadraceError
-from pipelines.core.fetch import Fetched, Folders, Item, fetch
 from pipelines.core.params import params
-from pipelines.core.plan import Plan, check_places, check_same, check_watched, plan
-from pipelines.core.remote import Patience
 from pipelines.core.report import Json, Report
+from pipelines.core.sources.fetch import Fetched, Folders, Item, fetch
+from pipelines.core.sources.plan import Plan, check_places, check_same, check_watched, plan
+from pipelines.core.sources.remote import Patience
 from pipelines.core.stage import Job
 from pipelines.core.storage import state_folder, write_text
 

@@ -5,7 +5,7 @@ the next stage. A sample is three members of a tar:
 
 - `<key>.<ext>`: the image file as it came, `ext` by its content (jpg, png, webp, bmp, tif, ppm).
   A format that DALI cannot decode is turned into PNG without loss (see
-  `pipelines.core.transcode`) and counted.
+  `pipelines.core.images.transcode`) and counted.
 - `<key>.cls`: the class index, as text.
 - `<key>.json`: label, where it came from, and what was found in the source file: format, mode,
   width, height, orientation, SHA-256.
@@ -33,13 +33,15 @@ import google_crc32c
 import pyarrow as pa
 from pydantic import Field
 
-from pipelines.core import budget, packed, pieces, raw, records, stage
+from pipelines.core import budget, records, stage
 from pipelines.core.errors import HeadraceError
+from pipelines.core.images.transcode import Encoded, decodable
 from pipelines.core.params import params
 from pipelines.core.reasons import Reason
 from pipelines.core.report import Report
-from pipelines.core.tars import Member, TarShard
-from pipelines.core.transcode import Encoded, decodable
+from pipelines.core.samples import raw
+from pipelines.core.shards import packed, pieces
+from pipelines.core.shards.tars import Member, TarShard
 
 _TOLD = ("label", "format", "mode", "width", "height", "orientation", "sha256")
 

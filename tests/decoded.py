@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.core.decoded import FORMAT, INDEX, Moments, write_shard
 from pipelines.core.records import with_metadata, write_ipc
+from pipelines.core.shards.decoded import FORMAT, INDEX, Moments, write_shard
 
 
 def write_decoded(

@@ -12,9 +12,10 @@ import google_crc32c
 import pyarrow as pa
 from PIL import Image
 
-from pipelines.core import packed, records
+from pipelines.core import records
 from pipelines.core.buckets import bucket_of
-from pipelines.core.tars import TarShard
+from pipelines.core.shards import packed
+from pipelines.core.shards.tars import TarShard
 
 LABELS = ("cat", "dog", "owl")
 SPLITS = ("train", "val", "test")

@@ -26,9 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import budget, pieces, records
+from pipelines.core import budget, records
 from pipelines.core.errors import HeadraceError
 from pipelines.core.report import Report
+from pipelines.core.shards import pieces
 from pipelines.core.stage import Job
 
 _INDEX = "index.arrow"

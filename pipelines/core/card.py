@@ -24,7 +24,7 @@ read as if unpacked where they lie.
 
 Layout `table`: each row of the metadata file names a file, its label and maybe its split.
 Layout `folders`: the folder that holds a file names its class, and folders above it called train,
-val and test its split. pipelines/core/samples.py reads both.
+val and test its split. pipelines/core/samples/find.py reads both.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines import decode, shard
-from pipelines.core import decoder, records, stage
+from pipelines.core import records, stage
 from pipelines.core.errors import HeadraceError
+from pipelines.core.images import decoder
 from pipelines.core.storage import sha256_file
 from tests import pictures
 from tests.packed import LABELS, bytes_of, label_of, write_cleaned, write_params, write_shards

@@ -20,8 +20,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipelines import ingest
-from pipelines.core import remote, stage
+from pipelines.core import stage
 from pipelines.core.errors import HeadraceError
+from pipelines.core.sources import remote
 from tests.servers import Web, point_at_s3, serve_s3, serve_web
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ import webdataset
 from PIL import Image
 
 from pipelines import shard
-from pipelines.core import raw, records, stage
+from pipelines.core import records, stage
 from pipelines.core.errors import HeadraceError
-from pipelines.core.transcode import decodable
+from pipelines.core.images.transcode import decodable
+from pipelines.core.samples import raw
 from tests import pictures
 from tests.packed import LABELS, bytes_of, label_of, split_of, write_cleaned, write_params
 

@@ -1,7 +1,7 @@
 """The index of a decoded dataset: which shards there are, and the dataset's version.
 
-`decoded/index.arrow` has one row a shard (`pipelines.core.decoded`); the SHA-256 of its bytes is
-the *dataset version*. Reading it costs a few milliseconds and about 200 bytes a shard.
+`decoded/index.arrow` has one row a shard (`pipelines.core.shards.decoded`); the SHA-256 of its
+bytes is the *dataset version*. Reading it costs a few milliseconds and about 200 bytes a shard.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.core.decoded import FORMAT, INDEX
 from pipelines.core.errors import HeadraceError
 from pipelines.core.records import metadata
+from pipelines.core.shards.decoded import FORMAT, INDEX
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Index:
     std: tuple[float, ...] | None
     """Standard deviation, likewise."""
     table: pa.Table
-    """`pipelines.core.decoded.INDEX`: one row a shard that has samples."""
+    """`pipelines.core.shards.decoded.INDEX`: one row a shard that has samples."""
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from pipelines.core import bucketed, decoded, records, stage
+from pipelines.core import bucketed, records, stage
 from pipelines.core.bucketed import Drop
 from pipelines.core.errors import HeadraceError
 from pipelines.core.params import params
 from pipelines.core.report import Report
+from pipelines.core.shards import decoded
 
 METADATA = {"labels": ["cat", "dog"], "num_buckets": 2}
 

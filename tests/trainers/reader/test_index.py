@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.core.decoded import INDEX
 from pipelines.core.errors import HeadraceError
 from pipelines.core.records import read_ipc, with_metadata, write_ipc
+from pipelines.core.shards.decoded import INDEX
 from tests.decoded import write_decoded
 from tests.project import run
 from trainers.reader.index import mend_command, open_index

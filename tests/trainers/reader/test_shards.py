@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.core.decoded import write_shard
 from pipelines.core.errors import HeadraceError
+from pipelines.core.shards.decoded import write_shard
 from tests.decoded import draw, write_decoded
 from trainers.reader.index import Index, mend_command, open_index
 from trainers.reader.shards import Shards

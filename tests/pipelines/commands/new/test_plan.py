@@ -118,7 +118,7 @@ def test_a_stage_without_a_section_is_followed_at_the_end_of_params_yaml() -> No
     assert text.startswith("dataset: fashion\nlr: 1\nsieve:\n")
 
 
-@pytest.mark.parametrize(("verb", "first"), [("bright", "bright"), ("dark", "core.decoded")])
+@pytest.mark.parametrize(("verb", "first"), [("bright", "bright"), ("dark", "core.records")])
 def test_imports_of_the_test_are_in_order_whatever_the_verb(verb: str, first: str) -> None:
     text = plan(verb, "decode").texts[Path(f"tests/pipelines/test_{verb}.py")]
     assert text.index(f"from pipelines.{first} import") == text.index("from pipelines.")

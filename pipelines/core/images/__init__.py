@@ -1,0 +1,1 @@
+"""Looking at images, and turning their bytes into pixels."""

@@ -1,0 +1,1 @@
+"""Finding samples in raw data, and deciding who stays."""

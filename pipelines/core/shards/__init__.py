@@ -1,0 +1,1 @@
+"""The files that hold samples: WebDataset tars and decoded Arrow shards."""

@@ -1,0 +1,1 @@
+"""Where raw data comes from: drivers, downloads and the places of files below raw/."""
