@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from pipelines.core.images.features import Features, Limits
 from pipelines.core.images import look as seen
+from pipelines.core.images.features import Features, Limits
 from pipelines.core.reasons import Reason
 from tests import messy, pictures
 
