@@ -100,7 +100,7 @@ def test_data_without_a_val_split_train_without_a_validation_curve(
     [
         ({"batch_size": 18}, r"batch_size a multiple of num_logical_workers \* num_accumulation"),
         ({"num_accumulation_steps": 3}, r"4 \* 3 = 12"),
-        ({"model": "smal"}, "Did you mean 'small'"),
+        ({"model": "resnet_18"}, "Did you mean 'resnet18'"),
         ({"lr": 1e30, "warmup_fraction": 0.0}, "diverged"),
     ],
 )
