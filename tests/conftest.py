@@ -1,13 +1,14 @@
 """For every test: one thread a process, git as somebody else, no GPU test without a GPU."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from tests.project import make_project, run
+from tests.project import Shared, make_project, run
 
 ENVIRONMENT = {
     # Tests run side by side; each process that they start takes one core.
@@ -43,15 +44,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A small project after `dvc repro`, shared by all workers: look, and change only a copy."""
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Shared:
+    """Makes a folder once for all workers: `shared(name, make)`; look at it, change only a copy."""
     base = tmp_path_factory.getbasetemp()
-    project = (base if worker_id == "master" else base.parent) / "built"
-    with FileLock(project.with_suffix(".lock")):
-        if not project.exists():
-            making = project.with_name("making")
-            making.mkdir()
-            make_project(making)
-            making.rename(project)
-            run(project, "dvc", "repro", environment={"HEADRACE_NUM_WORKERS": "1"})
-    return project
+    base = base if worker_id == "master" else base.parent
+
+    def make_once(name: str, make: Callable[[Path], None]) -> Path:
+        folder = base / name
+        with FileLock(base / f"{name}.lock"):
+            if not folder.exists():
+                making = base / f"{name}.making"
+                making.mkdir()
+                make(making)
+                making.rename(folder)
+        return folder
+
+    return make_once
+
+
+@pytest.fixture(scope="session")
+def built(shared: Shared) -> Path:
+    """A small project after `dvc repro`."""
+
+    def make(project: Path) -> None:
+        make_project(project)
+        run(project, "dvc", "repro", environment={"HEADRACE_NUM_WORKERS": "1"})
+
+    return shared("built", make)

@@ -12,10 +12,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ruamel.yaml import YAML
+
+Shared = Callable[[str, Callable[[Path], None]], Path]
+"""The fixture `shared`: makes a folder of a name once for all tests of all workers."""
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = {"train": 300, "test": 60}
