@@ -14,8 +14,8 @@ def test_without_a_verb_every_verb_is_explained(capsys: pytest.CaptureFixture[st
 
 
 def test_a_mistyped_verb_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert verbs_for_people.main(["summar"]) == 2
-    assert "There is no verb 'summar'. Did you mean 'summary'?" in capsys.readouterr().err
+    assert verbs_for_people.main(["summry"]) == 2
+    assert "There is no verb 'summry'. Did you mean 'summary'?" in capsys.readouterr().err
 
 
 def test_a_fault_is_told_without_a_traceback(

@@ -69,10 +69,10 @@ def test_all_faults_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
     told = complaint(
         tmp_path,
         """
-titel: x
+titlle: x
 title: ' '
 licence: 3
-task: clasification
+task: classifikation
 sources:
   - {url: a, sha: b}
   - 3
@@ -81,11 +81,11 @@ samples: {layout: tables}
 """,
     )
     for line in (
-        "titel: unknown key. Did you mean 'title'?",
+        "titlle: unknown key. Did you mean 'title'?",
         "title: expected some text, found none",
         "licence: expected a valid string, found 3 (a whole number)",
         "origin: missing, expected a value",
-        "task: expected 'classification', found 'clasification' (text)",
+        "task: expected 'classification', found 'classifikation' (text)",
         "sources.0.sha: unknown key.",
         "sources.1: expected `url: ...`, found 3 (a whole number)",
         "sources.2.url: missing, expected a value",
