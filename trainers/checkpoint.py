@@ -35,14 +35,26 @@ log = logging.getLogger("headrace.checkpoint")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def fingerprint(*, dataset_version: str, params: Mapping[str, Any], code: Mapping[str, str]) -> str:
+def fingerprint(
+    *,
+    dataset_version: str,
+    params: Mapping[str, Any],
+    code: Mapping[str, str],
+    facts: Mapping[str, Any] | None = None,
+) -> str:
     """What a run is, as 64 hexadecimal digits: equal for two runs only if one may resume the other.
 
     Covers the data, the params that change the weights, the code (as `trainers.lineage.code` tells
     it) and the versions of the libraries that compute. Threads, CPU and GPU are not in it: a run
     may go on on another machine, and says so (`trainers.environment.changes`).
+
+    Args:
+        dataset_version: of the data that it reads.
+        params: those that change the weights.
+        code: path to blob id.
+        facts: the environment of a run elsewhere; None: this one.
     """
-    here = environment()
+    here = facts or environment()
     parts = {
         "format": snapshot.FORMAT,
         "dataset_version": dataset_version,
@@ -123,10 +135,14 @@ class Checkpoints:
         if pending is not None:
             pending.result()
 
-    def newest(self) -> Loaded | None:
-        """The newest checkpoint that is whole, or `None`; a loud line about each that is not."""
+    def newest(self, last_step: int | None = None) -> Loaded | None:
+        """The newest checkpoint that is whole, or `None`; a loud line about each that is not.
+
+        Args:
+            last_step: of those up to this one; None: of all.
+        """
         self.wait()
-        found = snapshot.found(self.folder)
+        found = snapshot.found(self.folder, last_step)
         for path in found:
             try:
                 return Loaded(*snapshot.read(path))

@@ -99,7 +99,7 @@ def _run_rank(module_name: str, argv: Sequence[str]) -> int:
     if rank != 0:
         logging.getLogger("headrace").setLevel(logging.WARNING)
     try:
-        with _process_group(store, rank, world_size):
+        with process_group(store, rank, world_size):
             _run_stage(module_name, argv, rank)
     except HeadraceError as error:
         if store.add(_TOLD, 1) == 1:
@@ -130,7 +130,7 @@ def _run_stage(module_name: str, argv: Sequence[str], rank: int) -> None:
 
 
 @contextlib.contextmanager
-def _process_group(store: dist.Store, rank: int, world_size: int) -> Iterator[None]:
+def process_group(store: dist.Store, rank: int, world_size: int) -> Iterator[None]:
     """The default process group: NCCL where there are GPUs, gloo elsewhere."""
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(

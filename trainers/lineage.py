@@ -7,7 +7,7 @@ would differ in every fresh clone. The code is named by content instead, as git 
 no git), and `commit_of` finds the commit that holds exactly that code.
 
 Costs parsing and a SHA-1 of every first-party module (some tens of small files, about 0.1 s) and a
-SHA-256 of the weights; a step of the chain costs a SHA-256 of its sample ids, 8 bytes a sample.
+SHA-256 of the weights.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ import ast
 import hashlib
 import importlib.util
 import itertools
+import json
 import subprocess
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from safetensors.torch import load_file
 
 from pipelines.core.storage import sha256_file
-from trainers.environment import environment
-from trainers.weights import weights_sha256
+from trainers.weights import About, weights_sha256
 
 ROOT = Path(__file__).resolve().parents[1]
 """The project: what is below is named by its path, so the record is the same in every clone."""
+
+ORIGIN = ("dataset_version", "params", "seeds", "code", "environment", "chain")
+"""What the weights file and the record both say."""
 
 
 def code(entries: Iterable[str], root: Path = ROOT) -> dict[str, str]:
@@ -89,84 +91,29 @@ def commit_of(blobs: Mapping[str, str], root: Path = ROOT) -> str | None:
     return None
 
 
-class Chain:
-    """A hash over the steps of a run: equal digests mean equal data and equal losses, step by step.
+def lineage(about: About, weights: Path) -> dict[str, Any]:
+    """The record of a finished run, JSON-able: what its weights file says, and what names that.
 
-    `H(0) = SHA-256("headrace chain 1")`; `H(n) = SHA-256(H(n-1), step, number of ids, ids, loss)`,
-    integers as little-endian int64. The state is two values, so a resumed run goes on where the
-    checkpoint left it.
+    Args:
+        about: what was written into the file.
+        weights: the safetensors file.
     """
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256(b"headrace chain 1").digest()
-        self.num_steps = 0
-
-    @property
-    def digest(self) -> str:
-        """The last hash, hexadecimal."""
-        return self._digest.hex()
-
-    def add(self, step: int, ids: npt.NDArray[np.int64], loss_bits: int | bytes) -> None:
-        """Append one step.
-
-        Args:
-            step: its number.
-            ids: sample ids of the global batch, int64 of any shape, in the order that the step
-                defines.
-            loss_bits: the loss as raw bits (an integer pattern of at most 64 bits, or bytes), never
-                as rounded text.
-        """
-        if ids.dtype != np.int64:
-            raise TypeError(f"ids must be int64, not {ids.dtype}")
-        if isinstance(loss_bits, int):
-            loss_bits = (loss_bits & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")
-        link = hashlib.sha256(self._digest)
-        link.update(step.to_bytes(8, "little", signed=True) + ids.size.to_bytes(8, "little"))
-        link.update(ids.astype("<i8").tobytes())
-        link.update(loss_bits)
-        self._digest = link.digest()
-        self.num_steps += 1
-
-    def state(self) -> dict[str, Any]:
-        """JSON-able; `from_state` continues from it."""
-        return {"digest": self.digest, "num_steps": self.num_steps}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Chain:
-        """The chain as it stood when `state` was taken."""
-        chain = cls()
-        chain._digest = bytes.fromhex(state["digest"])
-        chain.num_steps = int(state["num_steps"])
-        return chain
-
-
-def lineage(
-    *,
-    dataset_version: str,
-    params: Mapping[str, Any],
-    seeds: Mapping[str, int],
-    code: Mapping[str, str],
-    chain: Chain,
-    weights: Path,
-) -> dict[str, Any]:
-    """The record of a finished run, JSON-able.
-
-    `code` is what the function of that name gave, `weights` the safetensors file.
-    """
+    tensors = load_file(weights)
     return {
         "format": 1,
-        "dataset_version": dataset_version,
-        "params": dict(params),
-        "seeds": dict(seeds),
-        "code": dict(code),
-        "environment": environment(),
-        "chain": chain.state(),
+        **{name: value for name, value in asdict(about).items() if name in ORIGIN},
         "weights": {
             "file": weights.name,
             "sha256": sha256_file(weights),
-            "tensors_sha256": weights_sha256(load_file(weights)),
+            "tensors_sha256": weights_sha256(tensors),
+            "tensors": {name: weights_sha256({name: tensors[name]}) for name in sorted(tensors)},
         },
     }
+
+
+def digest_of_code(blobs: Mapping[str, str]) -> str:
+    """One SHA-256, hexadecimal, for all of what `code` tells."""
+    return hashlib.sha256(json.dumps(blobs, sort_keys=True).encode()).hexdigest()
 
 
 def _first_party(name: str) -> ModuleSpec | None:

@@ -85,9 +85,18 @@ def read(path: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
-def found(folder: Path) -> list[Path]:
-    """Checkpoints in `folder`, newest first; of one step, the one that stepped aside comes last."""
-    ranked = [((step, aside is None), path) for path, step, aside in _named(folder)]
+def found(folder: Path, last_step: int | None = None) -> list[Path]:
+    """Checkpoints in `folder`, newest first; of one step, the one that stepped aside comes last.
+
+    Args:
+        folder: of the run.
+        last_step: leave out those of later steps; None: none.
+    """
+    ranked = [
+        ((step, aside is None), path)
+        for path, step, aside in _named(folder)
+        if last_step is None or step <= last_step
+    ]
     return [path for _, path in sorted(ranked, reverse=True)]
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from trainers.chain import Chain
 from trainers.checkpoint import Loaded
-from trainers.lineage import Chain
 from trainers.metrics import History
 from trainers.reader import order
 
@@ -38,7 +38,7 @@ class State:
     history: History = field(default_factory=History)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by a name that is stable from run to run; not copied."""
+        """All tensors by a name that is stable from run to run; large ones not copied."""
         named = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         named |= {f"ema.{name}": tensor for name, tensor in self.ema.state_dict().items()}
         for number, entries in self.optimizer.state_dict()["state"].items():
@@ -47,7 +47,7 @@ class State:
                 for name, value in entries.items()
                 if isinstance(value, Tensor)
             }
-        return named
+        return named | {f"chain.{name}": tensor for name, tensor in self.chain.tensors().items()}
 
     def meta(self, environment: Mapping[str, Any]) -> dict[str, Any]:
         """All that is no tensor, JSON-able, with the environment that it came about in."""
@@ -71,7 +71,7 @@ class State:
         self.ema.load_state_dict(_below(loaded.tensors, "ema."))
         self._restore_optimizer(_below(loaded.tensors, "optimizer."))
         self.scaler.load_state_dict(loaded.meta["scaler"])
-        self.chain = Chain.from_state(loaded.meta["chain"])
+        self.chain = Chain.from_state(loaded.meta["chain"], _below(loaded.tensors, "chain."))
         self.history = History.from_state(loaded.meta["history"])
         self.position = position
 

@@ -5,8 +5,9 @@ The same bits on any number of ranks, and through any number of kills.
     python -m trainers.train --data datasets/NAME/decoded --out runs/train
 
 starts torchrun on this machine (`trainers.launch`). Writes `model.safetensors` (the averaged
-weights), `metrics.json` and `plots/` (DVCLive) and `lineage.json`. Reads the splits `train` and,
-where there is one, `val`; never `test`.
+weights), `metrics.json` and `plots/` (DVCLive), `lineage.json` and `steps.parquet` (what `python -m
+trainers verify` compares with). Reads the splits `train` and, where there is one, `val`; never
+`test`.
 
 Interrupted at any moment, the next run of the same data, params and code goes on from the newest
 checkpoint in `.state/` and ends with the bytes that the undisturbed run would have written.
@@ -19,6 +20,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -33,6 +35,7 @@ from pipelines.core.storage import write_text
 from trainers import launch, metrics, models, numerics, optim, rng, weights
 from trainers.augment import Augmentation
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
+from trainers.environment import environment
 from trainers.launch import StopRequest
 from trainers.lineage import code, lineage
 from trainers.normalise import Normalisation
@@ -106,32 +109,70 @@ class Params:
 
 def run(job: Job[Params]) -> Report:
     """Train, on every rank; rank 0 writes."""
-    config, index = job.params, open_index(job.inputs["data"])
-    _check(config)
-    device = numerics.configure(config.precision, config.num_threads)
+    config, data = job.params, job.inputs["data"]
+    version = open_index(data).version
+    files = code_of(config)
+    run_id = fingerprint(dataset_version=version, params=config.semantic(), code=files)
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
-        train = stack.enter_context(_training_reader(job, index, device))
-        val = stack.enter_context(_val_reader(job, device)) if "val" in index.splits else None
-        state = _fresh_state(config, index, train, device)
-        files = code(("trainers.train", *models.modules(config.model)))
-        run_id = fingerprint(dataset_version=index.version, params=config.semantic(), code=files)
         saves = stack.enter_context(Checkpoints(state_folder(run_id), config.num_checkpoints))
-        schedule = Schedule(
-            num_epochs=config.epochs,
-            num_steps_per_epoch=train.num_steps_per_epoch,
-            warmup_fraction=config.warmup_fraction,
-            peak_learning_rate=config.lr,
-            checkpoint_interval_s=config.checkpoint_interval_s,
-        )
-        trainer = Trainer(state.model, state.optimizer, state.scaler, _recipe(config, index))
-        session = Session(schedule, state, trainer, train, val, saves, stop)
+        session = prepare(config, data, stack, saves, stop)
         session.resume()
         session.run()
     if dist.get_rank() == 0:
-        _write(job, index, state, files)
+        _write(job, session.train.index, session.state, files)
         shutil.rmtree(saves.folder, ignore_errors=True)
-    return {"dataset_version": index.version, **state.history.epochs[-1]}
+    return {"dataset_version": version, **session.state.history.epochs[-1]}
+
+
+def code_of(config: Params) -> dict[str, str]:
+    """The code that decides the weights of a run with these params, see `lineage.code`."""
+    return code(("trainers.train", *models.modules(config.model)))
+
+
+def prepare(
+    config: Params, data: Path, stack: contextlib.ExitStack, saves: Checkpoints, stop: StopRequest
+) -> Session:
+    """A run before its first step, on the decoded dataset in `data`; `stack` closes its readers.
+
+    Raises:
+        HeadraceError: params, data and model do not fit each other.
+    """
+    _check(config)
+    index = open_index(data)
+    device = numerics.configure(config.precision, config.num_threads)
+    plans = {"train": training_plan(config, index)}
+    if "val" in index.splits:
+        plans["val"] = order.evaluation(
+            batch_size=config.batch_size, num_logical_workers=config.num_logical_workers
+        )
+    place = _placement(device)
+    train, *val = (
+        stack.enter_context(Reader(data, split, plan, place)) for split, plan in plans.items()
+    )
+    state = _fresh_state(config, index, train, device)
+    schedule = Schedule(
+        num_epochs=config.epochs,
+        num_steps_per_epoch=train.num_steps_per_epoch,
+        warmup_fraction=config.warmup_fraction,
+        peak_learning_rate=config.lr,
+        checkpoint_interval_s=config.checkpoint_interval_s,
+    )
+    trainer = Trainer(state.model, state.optimizer, state.scaler, _recipe(config, index))
+    return Session(schedule, state, trainer, train, val[0] if val else None, saves, stop)
+
+
+def training_plan(config: Params, index: Index) -> order.Plan:
+    """Which samples form a batch."""
+    # A split that is smaller than one batch fills it by repetition, rather than not at all.
+    is_tiny = index.split("train").num_samples < config.batch_size
+    return order.training(
+        seed=config.seed,
+        batch_size=config.batch_size,
+        num_logical_workers=config.num_logical_workers,
+        window_shards=config.window_shards,
+        tail="wrap" if is_tiny else "drop",
+    )
 
 
 def _check(config: Params) -> None:
@@ -145,27 +186,6 @@ def _check(config: Params) -> None:
             found=f"batch_size {config.batch_size}",
             fix=f"dvc exp run -S train.batch_size={max(1, config.batch_size // parts) * parts}",
         )
-
-
-def _training_reader(job: Job[Params], index: Index, device: torch.device) -> Reader:
-    config = job.params
-    # A split that is smaller than one batch fills it by repetition, rather than not at all.
-    is_tiny = index.split("train").num_samples < config.batch_size
-    plan = order.training(
-        seed=config.seed,
-        batch_size=config.batch_size,
-        num_logical_workers=config.num_logical_workers,
-        window_shards=config.window_shards,
-        tail="wrap" if is_tiny else "drop",
-    )
-    return Reader(job.inputs["data"], "train", plan, _placement(device))
-
-
-def _val_reader(job: Job[Params], device: torch.device) -> Reader:
-    plan = order.evaluation(
-        batch_size=job.params.batch_size, num_logical_workers=job.params.num_logical_workers
-    )
-    return Reader(job.inputs["data"], "val", plan, _placement(device))
 
 
 def _placement(device: torch.device) -> Placement:
@@ -215,19 +235,17 @@ def _write(job: Job[Params], index: Index, state: State, files: Mapping[str, str
         mean=index.mean or (),
         std=index.std or (),
         params=config.semantic(),
+        seeds={"seed": config.seed},
+        code=dict(files),
+        environment=environment(),
+        chain=state.chain.summary(),
     )
     path = job.out / "model.safetensors"
     weights.write(path, state.ema.module.state_dict(), about)
+    state.chain.write(job.out / "steps.parquet")
     metrics.write(state.history, job.out)
-    record = lineage(
-        dataset_version=index.version,
-        params=config.semantic(),
-        seeds={"seed": config.seed},
-        code=files,
-        chain=state.chain,
-        weights=path,
-    )
-    write_text(job.out / "lineage.json", json.dumps(record, indent=2, sort_keys=True) + "\n")
+    record = json.dumps(lineage(about, path), indent=2, sort_keys=True)
+    write_text(job.out / "lineage.json", f"{record}\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The weights file: safetensors, with what is needed to use it written inside.
 
 `model.safetensors` alone rebuilds the model: its metadata names the architecture, the input, the
-classes, the normalisation and the version of the data it was trained on. No pickle is read or
-written. Equal weights with equal metadata are equal bytes: safetensors orders the tensors itself,
-but metadata of several keys comes out in an order that changes from process to process, so
-everything stands in one key, as sorted JSON.
+classes, the normalisation, and where it comes from (data, params, code, environment, chain of
+steps), wherever it is copied. No pickle is read or written. Equal weights with equal metadata are
+equal bytes: safetensors orders the tensors itself, but metadata of several keys comes out in an
+order that changes from process to process, so everything stands in one key, as sorted JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,15 @@ class About:
     std: tuple[float, ...]
     """Divides every channel after that."""
     params: dict[str, Any]
-    """The params of the run."""
+    """The params of the run, those that decide the weights."""
+    seeds: dict[str, int]
+    """Of everything that was drawn."""
+    code: dict[str, str]
+    """Of the run, as `trainers.lineage.code` tells it."""
+    environment: dict[str, Any]
+    """As `trainers.environment.environment` tells it."""
+    chain: dict[str, Any]
+    """Digest and number of steps of `trainers.chain`."""
 
 
 def host_copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

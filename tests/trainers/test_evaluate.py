@@ -79,6 +79,10 @@ def save(project: Path, mixes: torch.Tensor, **changed: Any) -> None:
         mean=(0.3,),
         std=(0.3,),
         params={},
+        seeds={},
+        code={},
+        environment={},
+        chain={},
     )
     (project / "model").mkdir(exist_ok=True)
     path = project / "model" / "model.safetensors"

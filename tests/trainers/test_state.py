@@ -30,7 +30,7 @@ def advance(state: State) -> None:
     state.optimizer.step()
     state.ema.update_parameters(state.model)
     state.scaler.update(2.0**10)
-    state.chain.add(0, torch.arange(2).numpy(), b"12345678")
+    state.chain.add(7, 0.1, "ab" * 32)
     state.history.current.add(2, 0.1, 1)
     state.position = order.State(state.position.version, 1, 0, state.position.step + 1)
 

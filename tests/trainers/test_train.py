@@ -10,6 +10,7 @@ from tests.decoded import write_decoded
 from tests.trainers import runs
 from tests.trainers.runs import NUM_STEPS, contents, set_params, train_here, train_there
 from trainers import models, weights
+from trainers.chain import Chain
 from trainers.session import Session
 
 
@@ -21,7 +22,13 @@ def test_a_run_writes_weights_metrics_plots_and_lineage(
         for split in ("train", "val")
         for name in ("accuracy", "loss")
     }
-    names = {"model.safetensors", "metrics.json", "lineage.json", "plots/metrics/learning_rate.tsv"}
+    names = {
+        "model.safetensors",
+        "metrics.json",
+        "lineage.json",
+        "steps.parquet",
+        "plots/metrics/learning_rate.tsv",
+    }
     assert set(undisturbed) == names | plots
     (project / "model.safetensors").write_bytes(undisturbed["model.safetensors"])
     about, tensors = weights.read(project / "model.safetensors")
@@ -29,7 +36,12 @@ def test_a_run_writes_weights_metrics_plots_and_lineage(
     models.build(about.model, about.shape, len(about.labels)).load_state_dict(tensors)
     lineage = json.loads(undisturbed["lineage.json"])
     assert lineage["chain"]["num_steps"] == NUM_STEPS
-    assert lineage["dataset_version"] == about.dataset_version
+    for name in ("dataset_version", "params", "seeds", "code", "environment", "chain"):
+        assert lineage[name] == getattr(about, name)
+    (project / "steps.parquet").write_bytes(undisturbed["steps.parquet"])
+    chain = Chain.read(project / "steps.parquet")
+    assert chain.summary() == lineage["chain"]
+    assert all(chain.link(step).weights for step in range(NUM_STEPS))
     assert "trainers/train.py" in lineage["code"]
 
 

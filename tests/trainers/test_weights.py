@@ -22,6 +22,10 @@ ABOUT = About(
     mean=(0.286,),
     std=(0.353,),
     params={"lr": 1e-05, "epochs": 3, "model": "small"},
+    seeds={"seed": 1},
+    code={"trainers/train.py": "ab" * 20},
+    environment={"threads": 1, "torch": {"cuda": None}},
+    chain={"digest": "cd" * 32, "num_steps": 5},
 )
 
 
