@@ -151,7 +151,7 @@ class Order:
         whole, rest = divmod(self.num_samples, plan.batch_size)
         self.num_steps = whole + (rest > 0 and plan.tail != "drop")
         """Steps of each epoch, on every rank."""
-        self._num_rows = num_rows
+        self.num_rows = num_rows
 
     def draw_epoch(self, epoch: int) -> "Epoch":
         """What an epoch needs to give any of its batches; O(shards) time and memory."""
@@ -168,22 +168,22 @@ class Order:
         """The key of a permutation within this epoch."""
         return round_keys(_ORDER, self.version, self.split, self.plan.seed, epoch, *parts)
 
-    def _windows(self, epoch: int) -> "_Windows | None":
+    def _windows(self, epoch: int) -> "Windows | None":
         if self.plan.window_shards is None:
             return None
-        num_shards = len(self._num_rows)
+        num_shards = len(self.num_rows)
         shards = shuffled(num_shards, self.key(epoch, "shards"))
-        ends = np.cumsum(self._num_rows[shards])
-        begins = ends - self._num_rows[shards]
-        first_ids = (np.cumsum(self._num_rows) - self._num_rows)[shards]
+        ends = np.cumsum(self.num_rows[shards])
+        begins = ends - self.num_rows[shards]
+        first_ids = (np.cumsum(self.num_rows) - self.num_rows)[shards]
         # Windows of nearly equal numbers of shards: a small rest would mix badly.
         num_windows = -(-num_shards // self.plan.window_shards)
         shard_edges = np.arange(num_windows + 1) * num_shards // num_windows
         edges = np.append(0, ends)[shard_edges]
-        return _Windows(ends, first_ids - begins, shard_edges, edges)
+        return Windows(ends, first_ids - begins, shard_edges, edges)
 
 
-class _Windows(NamedTuple):
+class Windows(NamedTuple):
     """An epoch's sequence of shards, and how windows divide it; places count its samples."""
 
     shard_ends: NDArray[np.int64]  # [S] the place where each permuted shard ends
@@ -205,7 +205,7 @@ class Epoch:
 
     order: Order
     number: int
-    _windows: _Windows | None
+    windows: Windows | None
 
     def batches(self, step: int, num_steps: int) -> NDArray[np.int64]:
         """The sample ids of `num_steps` consecutive batches.
@@ -232,9 +232,9 @@ class Epoch:
 
         Fast where neighbouring places lie in one window, as those of consecutive batches do.
         """
-        if self._windows is None:
+        if self.windows is None:
             return places
-        window_of = np.searchsorted(self._windows.edges, places, side="right") - 1
+        window_of = np.searchsorted(self.windows.edges, places, side="right") - 1
         runs = np.flatnonzero(np.diff(window_of, prepend=-1))
         ids = np.empty_like(places)
         for begin, end in itertools.pairwise([*runs, len(places)]):
@@ -242,8 +242,8 @@ class Epoch:
         return ids
 
     def _ids_within(self, window: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        assert self._windows is not None
-        begin, end = (int(edge) for edge in self._windows.edges[window : window + 2])
+        assert self.windows is not None
+        begin, end = (int(edge) for edge in self.windows.edges[window : window + 2])
         key = self.order.key(self.number, "window", window)
         mixed = permute(places - begin, end - begin, key) + begin
-        return self._windows.locate(window, mixed)
+        return self.windows.locate(window, mixed)

@@ -115,7 +115,7 @@ def test_a_global_batch_does_not_depend_on_the_number_of_logical_workers(
     size = order.plan.batch_size
     divisors = [number for number in range(1, size + 1) if size % number == 0]
     plan = dataclasses.replace(order.plan, num_logical_workers=data.draw(st.sampled_from(divisors)))
-    other = Order(VERSION, "train", order._num_rows, plan)
+    other = Order(VERSION, "train", order.num_rows, plan)
     batches = [
         np.sort(epoch_of(each, 1).reshape(order.num_steps, order.plan.batch_size), axis=1)
         for each in (order, other)
@@ -139,7 +139,7 @@ def test_no_more_shards_than_a_window_are_mixed(order: Order) -> None:
         return
     places = np.arange(order.num_samples)
     shard = np.searchsorted(
-        np.cumsum(order._num_rows), order.draw_epoch(0).ids_at(places), side="right"
+        np.cumsum(order.num_rows), order.draw_epoch(0).ids_at(places), side="right"
     )
     last_seen = {number: int(np.flatnonzero(shard == number)[-1]) for number in np.unique(shard)}
     first_seen = {number: int(np.flatnonzero(shard == number)[0]) for number in np.unique(shard)}
