@@ -35,26 +35,14 @@ log = logging.getLogger("headrace.checkpoint")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def fingerprint(
-    *,
-    dataset_version: str,
-    params: Mapping[str, Any],
-    code: Mapping[str, str],
-    facts: Mapping[str, Any] | None = None,
-) -> str:
+def fingerprint(*, dataset_version: str, params: Mapping[str, Any], code: Mapping[str, str]) -> str:
     """What a run is, as 64 hexadecimal digits: equal for two runs only if one may resume the other.
 
     Covers the data, the params that change the weights, the code (as `trainers.lineage.code` tells
     it) and the versions of the libraries that compute. Threads, CPU and GPU are not in it: a run
     may go on on another machine, and says so (`trainers.environment.changes`).
-
-    Args:
-        dataset_version: of the data that it reads.
-        params: those that change the weights.
-        code: path to blob id.
-        facts: the environment of a run elsewhere; None: this one.
     """
-    here = facts or environment()
+    here = environment()
     parts = {
         "format": snapshot.FORMAT,
         "dataset_version": dataset_version,

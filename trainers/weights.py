@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from torch import Tensor
 from pipelines.core.errors import HeadraceError
 
 METADATA_KEY = "headrace"
+_FIX = "dvc repro train (or dvc pull, where the weights were pushed)"
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def host_copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write(path: Path, tensors: Mapping[str, Tensor], about: About) -> None:
     """Write a weights file; the bytes are a function of the arguments alone."""
     text = json.dumps(asdict(about), sort_keys=True, ensure_ascii=False)
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)  # what the umask leaves of it
     save_file(host_copy(tensors), path, metadata={METADATA_KEY: text})
+    path.chmod(mode)  # safetensors lets only the owner read
 
 
 def read(path: Path) -> tuple[About, dict[str, Tensor]]:
@@ -80,18 +86,35 @@ def read(path: Path) -> tuple[About, dict[str, Tensor]]:
     Raises:
         HeadraceError: no such file, a damaged one, or one that Headrace did not write.
     """
-    fix = "dvc repro train (or dvc pull, where the weights were pushed)"
+    with _opened(path) as file:
+        # Not a dict: it has no iterator.
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _about(file, path), tensors
+
+
+def read_about(path: Path) -> About:
+    """What a weights file says about itself, without reading the tensors; raises as `read`."""
+    with _opened(path) as file:
+        return _about(file, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     if not path.is_file():
-        raise HeadraceError("There are no weights to read.", where=str(path), fix=fix)
+        raise HeadraceError("There are no weights to read.", where=str(path), fix=_FIX)
     try:
         with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(METADATA_KEY, "")
-            about = TypeAdapter(About).validate_json(text)
-            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            yield file
     except SafetensorError as error:
         raise HeadraceError(
-            "The weights file is damaged.", where=str(path), found=str(error), fix=fix
+            "The weights file is damaged.", where=str(path), found=str(error), fix=_FIX
         ) from error
+
+
+def _about(file: Any, path: Path) -> About:
+    text = (file.metadata() or {}).get(METADATA_KEY, "")
+    try:
+        return TypeAdapter(About).validate_json(text)
     except ValidationError as error:
         raise HeadraceError(
             "The weights file does not say what model it holds.",
@@ -101,7 +124,7 @@ def read(path: Path) -> tuple[About, dict[str, Tensor]]:
                 f"{'.'.join(map(str, fault['loc'])) or 'metadata'}: {fault['msg']}"
                 for fault in error.errors()
             ),
-            fix=fix,
+            fix=_FIX,
         ) from error
 
 

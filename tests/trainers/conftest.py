@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.runs import contents, make_run, set_params, train_here
+from tests.trainers.runs import contents, make_run, set_params, train_here, write_files
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +35,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> dict[st
         return contents(train_here(folder))
     finally:
         os.chdir(here)
+
+
+@pytest.fixture
+def finished(project: Path, undisturbed: dict[str, bytes]) -> Path:
+    """The folder of that run, to change freely, in a project with its data and params."""
+    return write_files(project / "runs" / "train", undisturbed)

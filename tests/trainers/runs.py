@@ -4,7 +4,7 @@ command."""
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,21 @@ def set_params(folder: Path, **changes: Any) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """A process group of this process only; its arithmetic is as before afterwards."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with arithmetic_kept():
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def arithmetic_kept() -> Iterator[None]:
+    """The arithmetic of this process is as before afterwards."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     try:
         yield
     finally:
-        dist.destroy_process_group()
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
         torch.set_deterministic_debug_mode("default")
@@ -112,6 +121,21 @@ def train_there(folder: Path, num_ranks: int, name: str = "there") -> Path:
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     return folder / "runs" / name
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write what `contents` gave into a new folder; the folder."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def rewritten(path: Path, old: bytes, new: bytes) -> None:
+    """Replace bytes of a file; they must be there, once."""
+    data = path.read_bytes()
+    assert data.count(old) == 1, old
+    path.write_bytes(data.replace(old, new))
 
 
 def contents(out: Path) -> dict[str, bytes]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from trainers import snapshot
 from trainers.checkpoint import Checkpoints, Loaded, fingerprint, state_folder
-from trainers.environment import environment
 
 
 def state(value: int) -> dict[str, Tensor]:
@@ -255,16 +254,6 @@ def test_another_library_version_is_another_run(monkeypatch: pytest.MonkeyPatch)
     before = fingerprint(dataset_version="v", params=PARAMS, code=CODE)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "0.0.1")
     assert fingerprint(dataset_version="v", params=PARAMS, code=CODE) != before
-
-
-def test_the_fingerprint_of_a_run_elsewhere_comes_from_its_environment() -> None:
-    here = fingerprint(dataset_version="v", params=PARAMS, code=CODE)
-    facts = environment()
-    again = fingerprint(dataset_version="v", params=PARAMS, code=CODE, facts=facts)
-    older = fingerprint(
-        dataset_version="v", params=PARAMS, code=CODE, facts=facts | {"python": "3.10.1"}
-    )
-    assert again == here != older
 
 
 def test_the_newest_up_to_a_step_is_found(tmp_path: Path) -> None:

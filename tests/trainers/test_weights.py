@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.core.errors import HeadraceError
-from trainers.weights import About, read, require_same_data, weights_sha256, write
+from trainers.weights import About, read, read_about, require_same_data, weights_sha256, write
 
 ROOT = Path(__file__).parents[2]
 ABOUT = About(
@@ -48,6 +48,19 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     for name, tensor in tensors().items():
         assert found[name].dtype == tensor.dtype
         assert torch.equal(found[name], tensor)
+
+
+def test_what_it_says_is_read_without_its_tensors(tmp_path: Path) -> None:
+    write(tmp_path / "m.safetensors", tensors(), ABOUT)
+    assert read_about(tmp_path / "m.safetensors") == ABOUT
+    with pytest.raises(HeadraceError, match="no weights to read"):
+        read_about(tmp_path / "other.safetensors")
+
+
+def test_who_may_read_it_is_for_the_umask_to_say(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write(tmp_path / "m.safetensors", tensors(), ABOUT)
+    assert (tmp_path / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_other_readers_of_safetensors_read_it(tmp_path: Path) -> None:
