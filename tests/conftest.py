@@ -22,7 +22,13 @@ ENVIRONMENT = {
     "GIT_COMMITTER_EMAIL": "test@example.com",
     "DVC_NO_ANALYTICS": "1",
 }
-MACHINE = ("HEADRACE_CLUSTER", "HEADRACE_NUM_WORKERS", "HEADRACE_NUM_RANKS")
+MACHINE = (
+    "HEADRACE_CLUSTER",
+    "HEADRACE_NUM_WORKERS",
+    "HEADRACE_NUM_RANKS",
+    "HEADRACE_CACHE_FOLDER",
+    "HEADRACE_CACHE_MAX_GIB",
+)
 """How this machine runs stages; a test that is about it sets its own."""
 
 os.environ.update(ENVIRONMENT)

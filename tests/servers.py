@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import md5
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -162,3 +164,92 @@ def point_at_s3(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     # fsspec keeps its clients, and they their address.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@dataclass
+class Proxy:
+    """A server in front of another, which spoils GET answers as `Web.faults` says, and others.
+
+    "flip" changes one bit of the body, "slow" sends it at 64 KiB per `pause_s`.
+    """
+
+    url: str = ""
+    upstream: str = ""
+    faults: list[str] = field(default_factory=list)
+    """For the GET requests to come, in order; "" for none."""
+    always: str = ""
+    """For GET requests beyond those."""
+    pause_s: float = 0.0
+    requests: list[str] = field(default_factory=list)
+    """`GET path bytes=0-99`, and so on."""
+    closing: threading.Event = field(default_factory=threading.Event)
+
+
+class _ProxyHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Any
+
+    def do_GET(self) -> None:
+        proxy: Proxy = self.server.proxy
+        if not Path(self.path.partition("?")[0]).suffix:  # A listing, or what bucket it is.
+            self._forward("")
+            return
+        proxy.requests.append(f"GET {self.path} {self.headers.get('Range', '')}".strip())
+        self._forward(proxy.faults.pop(0) if proxy.faults else proxy.always)
+
+    def do_HEAD(self) -> None:
+        self._forward("")
+
+    def _forward(self, fault: str) -> None:
+        proxy: Proxy = self.server.proxy
+        if fault == "500":
+            self._answer(500, {}, b"")
+            return
+        request = urllib.request.Request(
+            proxy.upstream + self.path, headers=dict(self.headers), method=self.command
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                status, headers, body = answer.status, dict(answer.headers), answer.read()
+        except urllib.error.HTTPError as error:
+            status, headers, body = error.code, dict(error.headers), error.read()
+        self._answer(status, headers, body, fault)
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes, fault: str = "") -> None:
+        proxy: Proxy = self.server.proxy
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                self.send_header(name, value)
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else len(body)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        if fault == "flip" and body:
+            body = bytes([body[0] ^ 1]) + body[1:]
+        is_cut = fault in ("cut", "stall")
+        body = body[: len(body) // 2] if is_cut else body
+        for start in range(0, len(body), SLICE_BYTES):
+            self.wfile.write(body[start : start + SLICE_BYTES])
+            time.sleep(proxy.pause_s if fault == "slow" else 0)
+        if fault == "stall":
+            proxy.closing.wait(20)
+        self.close_connection = self.close_connection or is_cut
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has
+        """Say nothing."""
+
+
+@contextmanager
+def serve_faulty(upstream: str) -> Iterator[Proxy]:
+    """A server with faults on demand in front of `upstream`, such as moto, while it lasts."""
+    with _Server(("127.0.0.1", 0), _ProxyHandler) as server:
+        proxy = Proxy(url=f"http://127.0.0.1:{server.server_port}", upstream=upstream)
+        server.proxy = proxy  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.closing.set()
+            server.shutdown()
+            thread.join()

@@ -6,10 +6,13 @@ which win. Nothing here may change a byte of any output, only how soon it is the
     cluster: threads          # threads (default) | processes | tcp://host:8786 | slurm | kubernetes
     num_workers: 2            # default: one a core
     num_ranks: 2              # processes of the trainer; default: one a GPU, or one
+    cache_folder: /scratch/headrace   # of shards out of a bucket; default: .state/shards
+    cache_max_gib: 100        # its size, at most; default: 16
     job: {queue: cpu, memory: 8GiB}   # slurm, kubernetes: handed to dask-jobqueue's SLURMCluster or
     dask-kubernetes' KubeCluster
 
-Environment: HEADRACE_CLUSTER, HEADRACE_NUM_WORKERS, HEADRACE_NUM_RANKS.
+Environment: HEADRACE_CLUSTER, HEADRACE_NUM_WORKERS, HEADRACE_NUM_RANKS, HEADRACE_CACHE_FOLDER,
+HEADRACE_CACHE_MAX_GIB.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ _ENVIRONMENT = {
     "HEADRACE_CLUSTER": "cluster",
     "HEADRACE_NUM_WORKERS": "num_workers",
     "HEADRACE_NUM_RANKS": "num_ranks",
+    "HEADRACE_CACHE_FOLDER": "cache_folder",
+    "HEADRACE_CACHE_MAX_GIB": "cache_max_gib",
 }
 _CONNECT_TIMEOUT_S = 30
 # Without an address Dask serves its pages on every interface, at one port that runs fight for.
@@ -51,6 +56,10 @@ class Machine:
     """Dask workers (threads of one process for `threads`); None: one a core."""
     num_ranks: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Processes of the trainer on this machine; None: one a GPU, or one."""
+    cache_folder: str | None = None
+    """Where shards out of a bucket are kept: a local disk; None: `.state/shards`."""
+    cache_max_gib: Annotated[float, Field(gt=0)] = 16.0
+    """How large that folder may grow."""
     job: Mapping[str, Any] = Field(default_factory=dict)
     """Keyword arguments of SLURMCluster or KubeCluster."""
 
@@ -72,7 +81,7 @@ def machine(path: Path = Path("cluster.yaml")) -> Machine:
         value = os.environ.get(variable, "")
         if value:
             where = f"{where} with {variable}"
-            settings[key] = value if key == "cluster" else _whole_number(variable, value)
+            settings[key] = _read(variable, key, value)
     found = validate(Machine, settings, where=where)
     if found.cluster not in KINDS and not found.cluster.startswith(_ADDRESS_SCHEMES):
         near = did_you_mean(found.cluster, KINDS)
@@ -84,12 +93,15 @@ def machine(path: Path = Path("cluster.yaml")) -> Machine:
     return found
 
 
-def _whole_number(variable: str, value: str) -> int:
+def _read(variable: str, key: str, value: str) -> str | int | float:
+    if key in ("cluster", "cache_folder"):
+        return value
+    kind = float if key == "cache_max_gib" else int
     try:
-        return int(value)
+        return kind(value)
     except ValueError:
         raise HeadraceError(
-            f"{variable} must be a whole number.",
+            f"{variable} must be a {'number' if kind is float else 'whole number'}.",
             where="environment",
             found=repr(value),
             fix=f"unset {variable}",

@@ -2,4 +2,6 @@
 
 `order` and `permutation` say which samples, `index` and `shards` where they lie, `gather` copies
 them, `slots` and `ahead` hold what is read ahead, and `loader` has the `Reader` that ties these up.
+For shards in a bucket, `future` says which are needed next, `fetch` brings them, `cache` keeps them
+for all processes of the node, and `remote` ties these up.
 """

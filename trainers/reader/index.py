@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipelines.core.errors import HeadraceError
 from pipelines.core.records import metadata
 from pipelines.core.shards.decoded import FORMAT, INDEX
+from trainers.reader.fetch import fetch_bytes
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class SplitIndex:
     names: "pa.ChunkedArray[Any]"  # [S] file names
     num_rows: NDArray[np.int64]  # [S]
     num_bytes: NDArray[np.int64]  # [S] size of each file
+    digests: "pa.ChunkedArray[Any]"  # [S] SHA-256 of each file, hex
     first_ids: NDArray[np.int64]  # [S] sample id of each shard's first row
 
     def path(self, number: int) -> Path:
@@ -51,6 +53,9 @@ class Index:
     """What `decoded/index.arrow` says."""
 
     path: Path
+    """Of the index; names it, but is no file, where there is a `url`."""
+    url: str | None
+    """The folder of the index and the shards, where they are behind a URL."""
     version: str
     """SHA-256 of the index's bytes, hex: the dataset version."""
     shape: tuple[int, int, int]
@@ -91,33 +96,38 @@ class Index:
             rows["shard"],
             num_rows,
             rows["num_bytes"].to_numpy(),
+            rows["sha256"],
             np.cumsum(num_rows) - num_rows,
         )
 
 
-def open_index(folder: Path) -> Index:
-    """Read the index of the decoded dataset in `folder`.
+def open_index(source: Path | str) -> Index:
+    """Read the index of the decoded dataset in a folder, or behind a URL that fsspec opens.
 
     Raises:
-        HeadraceError: there is none, it is damaged, or it has another format.
+        HeadraceError: there is none, it is damaged, or it has another format; over a URL also: no
+            driver, or no answer.
     """
-    path = folder / "index.arrow"
+    url = source.rstrip("/") if isinstance(source, str) else None
+    path = Path(source) / "index.arrow"
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if url is None else fetch_bytes(url, "index.arrow")
         table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
         table.validate(full=True)
         values = metadata(table.schema)
     except FileNotFoundError:
         raise HeadraceError(
-            "There is no decoded dataset here", where=str(path), fix="dvc repro decode"
+            "There is no decoded dataset here",
+            where=str(path) if url is None else f"{url}/index.arrow",
+            fix="dvc repro decode" if url is None else "copy datasets/NAME/decoded there",
         ) from None
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise _unreadable(path, "an Arrow IPC file", str(error)) from None
+        raise _unreadable(path, url, "an Arrow IPC file", str(error)) from None
     if (found := values.get("format")) != FORMAT:
-        raise _unreadable(path, f"headrace.format {FORMAT!r}", f"headrace.format {found!r}")
+        raise _unreadable(path, url, f"headrace.format {FORMAT!r}", f"headrace.format {found!r}")
     if not table.schema.equals(INDEX):
-        raise _unreadable(path, f"columns {INDEX.names}", f"columns {table.schema.names}")
-    return _from_values(path, hashlib.sha256(content).hexdigest(), values, table)
+        raise _unreadable(path, url, f"columns {INDEX.names}", f"columns {table.schema.names}")
+    return _from_values(path, url, hashlib.sha256(content).hexdigest(), values, table)
 
 
 def mend_command(path: Path) -> str:
@@ -130,24 +140,29 @@ def mend_command(path: Path) -> str:
     damage back.
     """
     file = shlex.quote(str(path))
+    if not path.suffix:  # Named by its digest, so out of the cache of a bucket: it comes again.
+        return f"rm {file}"
     return f"chmod u+w {file} && touch {file} && dvc repro decode"
 
 
-def _unreadable(path: Path, expected: str, found: str) -> HeadraceError:
+def _unreadable(path: Path, url: str | None, expected: str, found: str) -> HeadraceError:
     return HeadraceError(
         "The index of the decoded dataset cannot be used",
-        where=str(path),
+        where=str(path) if url is None else f"{url}/index.arrow",
         expected=expected,
         found=found,
-        fix=mend_command(path),
+        fix=mend_command(path) if url is None else "copy datasets/NAME/decoded there once more",
     )
 
 
-def _from_values(path: Path, version: str, values: dict[str, Any], table: pa.Table) -> Index:
+def _from_values(
+    path: Path, url: str | None, version: str, values: dict[str, Any], table: pa.Table
+) -> Index:
     height, width, channels = values["shape"]
     mean, std = values.get("mean"), values.get("std")
     return Index(
         path,
+        url,
         version,
         (height, width, channels),
         tuple(values["labels"]),

@@ -35,6 +35,7 @@ from pipelines.core.errors import HeadraceError
 from trainers.reader.ahead import Batch, Position, ReadAhead
 from trainers.reader.index import open_index
 from trainers.reader.order import Epoch, Order, Plan, State, check_version, logical_workers_of
+from trainers.reader.remote import open_remote
 from trainers.reader.shards import Shards
 from trainers.reader.slots import Slot
 
@@ -61,7 +62,7 @@ class Reader:
     """Reads one split of a decoded dataset. Used from one thread; close it, or use `with`.
 
     Args:
-        folder: `datasets/<name>/decoded`.
+        source: `datasets/<name>/decoded`, or the URL of such a folder (see `remote`).
         split: `train`, `val` or `test`.
         plan: what to read, in which order.
         placement: which part of it this process reads, and how.
@@ -71,14 +72,13 @@ class Reader:
             do not fit each other.
     """
 
-    def __init__(self, folder: Path, split: str, plan: Plan, placement: Placement) -> None:
-        self.index = open_index(folder)
-        self._shards = Shards(self.index, split, plan.window_shards or 1)
-        self.order = Order(self.index.version, split, self._shards.split.num_rows, plan)
+    def __init__(self, source: Path | str, split: str, plan: Plan, placement: Placement) -> None:
+        self.index = open_index(source)
+        self.order = Order(self.index.version, split, self.index.split(split).num_rows, plan)
         if not self.order.num_steps:
             raise HeadraceError(
                 f"The split {split!r} has fewer samples than one batch",
-                where=str(folder),
+                where=str(source),
                 expected=f"at least {plan.batch_size} samples (batch_size)",
                 found=f"{self.order.num_samples} samples",
                 fix="lower batch_size in params.yaml, or let the tail 'wrap'",
@@ -91,6 +91,14 @@ class Reader:
             Slot(self.logical_workers, plan.microbatch_size, self.index.shape, placement.device)
             for _ in range(placement.prefetch_batches + 1)
         ]
+        self._remote = open_remote(self.index, self.order, placement.prefetch_batches + 1)
+        num_at_once = self._remote.num_held if self._remote else plan.window_shards or 1
+        try:
+            self._shards = Shards(self.index, split, num_at_once, self._remote)
+        except BaseException:
+            if self._remote:
+                self._remote.close()
+            raise
         self._threads = ThreadPoolExecutor(placement.num_threads, "headrace-reader")
         self._reading: ReadAhead | None = None
 
@@ -134,6 +142,8 @@ class Reader:
         if self._reading:
             self._reading.stop()
         end = state.epoch + 1 if num_epochs is None else num_epochs
+        if self._remote:
+            self._remote.start(state.epoch, state.step, end)
         self._reading = ReadAhead(
             self._positions(state, end), self._slots, self._fill, self._threads
         )
@@ -143,8 +153,19 @@ class Reader:
         """The keys of sample ids ([m] int64, no padding), in the same order."""
         return self._shards.keys(ids.cpu().numpy())
 
+    def images(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The images of a few samples ([m] int64, no padding), [m, H, W, C] uint8, read anew."""
+        images = np.empty((len(ids), *self.index.shape), np.uint8)
+        for place in range(len(ids)):
+            one = slice(place, place + 1)
+            self._shards.read(ids[one], images[one].reshape(1, -1), np.empty(1, np.int64))
+            self._shards.unmap_unneeded()
+        return images
+
     def close(self) -> None:
         """Stop reading, join the threads, unmap the shards and let go of the buffers."""
+        if self._remote:
+            self._remote.close()
         if self._reading:
             self._reading.stop()
             self._reading = None
@@ -185,6 +206,7 @@ class Reader:
         slot.before_fill()
         slot.ids[:] = self._draws.at(position)
         np.greater_equal(slot.ids, 0, out=slot.mask)
+        self._shards.move_on(*position)
         self._shards.read(slot.ids, slot.images, slot.labels)
         slot.after_fill()
 

@@ -11,11 +11,12 @@ trained on.
 
 import collections
 import mmap
+import os
 import resource
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from pipelines.core.errors import HeadraceError
 from trainers.reader.gather import ALL_SOUND, NUM_ADDRESSES, crc32c_address, gather
 from trainers.reader.index import Index, SplitIndex, mend_command
+from trainers.reader.remote import RemoteShards
 
 
 class Located(NamedTuple):
@@ -45,8 +47,11 @@ class Shards:
             open.
     """
 
-    def __init__(self, index: Index, split: str, num_at_once: int) -> None:
+    def __init__(
+        self, index: Index, split: str, num_at_once: int, remote: RemoteShards | None = None
+    ) -> None:
         self.index = index
+        self._remote = remote
         self.split: SplitIndex = index.split(split)
         self.max_open = _max_open_files()
         if min(num_at_once, len(self.split.names)) > self.max_open:
@@ -82,6 +87,8 @@ class Shards:
     def locate(self, ids: NDArray[np.int64]) -> Located:
         """Map the shards of `ids` ([m] int64, no padding), opening those that are closed."""
         needed = np.unique(np.searchsorted(self.split.first_ids, ids, side="right") - 1)
+        if self._remote:  # Not under the lock: others go on with what is there.
+            self._remote.fetch([number for number in needed.tolist() if number not in self._open])
         with self._lock:
             shards = [self._get(number) for number in needed.tolist()]
             addresses = self._addresses[needed]
@@ -91,11 +98,24 @@ class Shards:
         """The keys of `ids` ([m] int64, no padding), in the same order."""
         numbers = np.searchsorted(self.split.first_ids, ids, side="right") - 1
         rows = ids - self.split.first_ids[numbers]
-        with self._lock:
-            return [
-                self._get(number).batch.column("key")[row].as_py()
-                for number, row in zip(numbers.tolist(), rows.tolist(), strict=True)
-            ]
+        keys: dict[int, Any] = {}
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            with self._lock:
+                column = self._get(number).batch.column("key").take(pa.array(rows[places]))
+            keys.update(zip(places.tolist(), column.to_pylist(), strict=True))
+            self.unmap_unneeded()
+        return [keys[place] for place in range(len(ids))]
+
+    def unmap_unneeded(self) -> None:
+        """Let go of what no batch in flight is read from, where room in a cache depends on it."""
+        if self._remote:
+            self._unmap(self._remote.unneeded())
+
+    def move_on(self, epoch: int, step: int) -> None:
+        """Say that a batch is about to be read; lets go likewise."""
+        if self._remote:
+            self._unmap(self._remote.move_on(epoch, step))
 
     def damage(self, sample: int) -> HeadraceError:
         """What to tell about a sample whose image does not match its checksum."""
@@ -115,10 +135,16 @@ class Shards:
         with self._lock:
             self._open.clear()
 
+    def _unmap(self, numbers: list[int]) -> None:
+        if numbers:
+            with self._lock:
+                for number in numbers:
+                    self._open.pop(number, None)
+
     def _get(self, number: int) -> "_Shard":
         shard = self._open.get(number)
         if shard is None:
-            shard = _open_shard(self.index, self.split, number)
+            shard = _open_shard(self.index, self.split, number, self._remote)
             self._open[number] = shard
             self._addresses[number] = shard.addresses
             if len(self._open) > self.max_open:
@@ -146,9 +172,12 @@ class _Shard:
         return tuple(array.ctypes.data for array in arrays)
 
 
-def _open_shard(index: Index, split: SplitIndex, number: int) -> _Shard:
-    path, num_rows = split.path(number), int(split.num_rows[number])
-    mapping = _map(path, int(split.num_bytes[number]))
+def _open_shard(
+    index: Index, split: SplitIndex, number: int, remote: RemoteShards | None
+) -> _Shard:
+    file = remote.open(number) if remote else _open_file(split.path(number))
+    path, num_rows = Path(file.name), int(split.num_rows[number])
+    mapping = _map(file, path, int(split.num_bytes[number]))
     try:
         batch = pa.ipc.open_file(pa.py_buffer(mapping)).get_batch(0)
         # Costs about 0.1 us a row; a damaged offset must not lead out of the mapping.
@@ -181,14 +210,18 @@ def _check_labels(
         raise _damaged(path, f"labels within 0..{num_classes - 1}", found)
 
 
-def _map(path: Path, num_bytes: int) -> mmap.mmap:
+def _map(file: BinaryIO, path: Path, num_bytes: int) -> mmap.mmap:
+    with file:
+        # A mapping longer than its file is a crash at the first touch of the missing part.
+        found = os.fstat(file.fileno()).st_size
+        if found != num_bytes:
+            raise _damaged(path, f"{num_bytes} bytes", f"{found} bytes")
+        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+
+def _open_file(path: Path) -> BinaryIO:
     try:
-        with path.open("rb") as file:
-            # A mapping longer than its file is a crash at the first touch of the missing part.
-            found = path.stat().st_size
-            if found != num_bytes:
-                raise _damaged(path, f"{num_bytes} bytes", f"{found} bytes")
-            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        return path.open("rb")
     except FileNotFoundError:
         raise HeadraceError(
             "A shard of the decoded dataset is missing",

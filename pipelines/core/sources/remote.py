@@ -192,7 +192,7 @@ def _told(url: str, function: Callable[[], T], patience: Patience) -> T:
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(patience.max_attempts),
         wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-        retry=tenacity.retry_if_exception(_may_pass),
+        retry=tenacity.retry_if_exception(may_pass),
         reraise=True,
     )
     try:
@@ -201,11 +201,11 @@ def _told(url: str, function: Callable[[], T], patience: Patience) -> T:
         raise _fault(url, error, patience) from error
 
 
-def _may_pass(error: BaseException) -> bool:
+def may_pass(error: BaseException) -> bool:
     """Whether the same call may succeed a moment later."""
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         # fsspec's http driver says so of every fault of a HEAD request.
-        return _may_pass(error.__cause__)
+        return may_pass(error.__cause__)
     status = _status(error)
     if status is not None:
         return status >= 500 or status in _TEMPORARY_STATUS
@@ -239,7 +239,7 @@ def _fault(url: str, error: Exception, patience: Patience) -> HeadraceError:
             "give credentials in the environment, such as AWS_ACCESS_KEY_ID and"
             " AWS_SECRET_ACCESS_KEY; a public bucket needs FSSPEC_S3='{\"anon\": true}'"
         )
-    elif _may_pass(root):
+    elif may_pass(root):
         what = f"The source cannot be read; it was tried {patience.max_attempts} times."
         fix = "run the command again: what came through is kept"
     else:

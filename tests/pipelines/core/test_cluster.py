@@ -51,6 +51,19 @@ def test_a_variable_that_is_no_number_is_told_by_its_name(monkeypatch: pytest.Mo
         machine(Path("no-such-file"))
 
 
+def test_the_cache_of_shards_is_set_like_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cache_folder: /scratch\ncache_max_gib: 2\n")
+    monkeypatch.setenv("HEADRACE_CACHE_MAX_GIB", "0.5")
+    found = machine(path)
+    assert (found.cache_folder, found.cache_max_gib) == ("/scratch", 0.5)
+    monkeypatch.setenv("HEADRACE_CACHE_MAX_GIB", "much")
+    with pytest.raises(HeadraceError, match="HEADRACE_CACHE_MAX_GIB must be a number"):
+        machine(path)
+
+
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_nothing_listens_beyond_this_machine(kind: str) -> None:
     with connect(Machine(cluster=kind, num_workers=1)):

@@ -29,6 +29,19 @@ def test_the_version_is_the_digest_of_the_index(folder: Path) -> None:
     assert open_index(folder).version == hashlib.sha256(content).hexdigest()
 
 
+def test_the_version_is_the_same_behind_a_url(folder: Path) -> None:
+    found = open_index(f"file://{folder}")
+    assert (found.version, found.url) == (open_index(folder).version, f"file://{folder}")
+
+
+def test_a_damaged_index_behind_a_url_is_named_by_it(folder: Path) -> None:
+    (folder / "index.arrow").write_bytes(b"no Arrow")
+    with pytest.raises(HeadraceError) as caught:
+        open_index(f"file://{folder}/")
+    assert caught.value.where == f"file://{folder}/index.arrow"
+    assert caught.value.fix == "copy datasets/NAME/decoded there once more"
+
+
 def test_the_index_tells_shape_classes_and_splits(folder: Path) -> None:
     index = open_index(folder)
     assert index.shape == (4, 6, 3)
