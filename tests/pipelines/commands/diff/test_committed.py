@@ -42,7 +42,7 @@ def test_any_name_of_a_commit_will_do(copy: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rev", "near"), [("mian", "main"), ("my-rnu", "my-run"), ("--help", None), ("HEAD~99", None)]
+    ("rev", "near"), [("maim", "main"), ("my-rnu", "my-run"), ("--help", None), ("HEAD~99", None)]
 )
 def test_an_unknown_revision_is_refused_with_the_nearest(
     copy: Path, rev: str, near: str | None
