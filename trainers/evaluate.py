@@ -13,7 +13,6 @@ Costs one forward pass in float32, and memory for `num_samples x num_classes` fl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +31,11 @@ from pipelines.core.report import Report
 from pipelines.core.stage import Job
 from trainers import launch, mistakes, models, numerics, tables, weights
 from trainers.normalise import Normalisation
-from trainers.reader.gather import ALL_SOUND, crc32c_address, gather
-from trainers.reader.index import Index
 from trainers.reader.loader import Placement, Reader
 from trainers.reader.order import evaluation
-from trainers.reader.shards import Shards
 from trainers.scores import Predictions, score
 
+MAY_BE_URL = ("data",)
 WEIGHTS = "model.safetensors"
 
 
@@ -71,7 +68,7 @@ def run(job: Job[Params]) -> Report:
     plan = evaluation(
         batch_size=job.params.batch_size, num_logical_workers=job.params.num_logical_workers
     )
-    with Reader(job.inputs["data"], job.params.split, plan, _placement(device)) as reader:
+    with Reader(job.source("data"), job.params.split, plan, _placement(device)) as reader:
         weights.require_same_data(
             "model",
             theirs=about.dataset_version,
@@ -90,7 +87,7 @@ def run(job: Job[Params]) -> Report:
         job.log.info("accuracy %.4f of %d samples", scores.accuracy, scores.num_samples)
         tables.write(job.out, about.labels, predictions, scores)
         worst = predictions.worst_mistakes(job.params.num_mistakes)
-        images = _images(reader.index, job.params.split, predictions.ids[worst])
+        images = reader.images(predictions.ids[worst])
         shown = _shown(worst, images, predictions, about.labels)
         mistakes.draw(shown, job.out / "plots" / "mistakes.png")
         return tables.metrics(predictions, scores)
@@ -176,25 +173,6 @@ def _by_key(keys: Sequence[str], judged: Judged) -> Predictions:
     return Predictions(
         ids, [keys[row] for row in ids], judged.labels[ids], judged.log_probabilities[ids]
     )
-
-
-def _images(index: Index, split: str, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The images of a few samples, [m, H, W, C] uint8, read once more, not kept."""
-    shards = Shards(index, split, 1)
-    images = np.empty((len(ids), *index.shape), np.uint8)
-    located = shards.locate(ids)
-    labels = np.empty(len(ids), np.int64)
-    found = gather(
-        ids,
-        located.first_ids,
-        located.addresses,
-        images.reshape(len(ids), math.prod(index.shape)),
-        labels,
-        crc32c_address(),
-    )
-    if found != ALL_SOUND:
-        raise shards.damage(int(ids[found]))
-    return images
 
 
 def _shown(

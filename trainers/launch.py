@@ -123,10 +123,10 @@ def _run_stage(module_name: str, argv: Sequence[str], rank: int) -> None:
         stage.execute(module, name, argv)
         opened.save(name)
         return
-    inputs, out, _ = stage.arguments(name, argv)
+    inputs, urls, out, _ = stage.arguments(module, name, argv)
     settings = params.load(module.Params, name)
     with contextlib.ExitStack() as stack:
-        module.run(stage.Job(name, settings, inputs, temporary_sibling(out), stack, []))
+        module.run(stage.Job(name, settings, inputs, temporary_sibling(out), stack, [], urls))
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ The same bits on any number of ranks, and through any number of kills.
 
     python -m trainers.train --data datasets/NAME/decoded --out runs/train
 
-starts torchrun on this machine (`trainers.launch`). Writes `model.safetensors` (the averaged
-weights), `metrics.json` and `plots/` (DVCLive), `lineage.json` and `steps.parquet` (what `python -m
-trainers verify` compares with). Reads the splits `train` and, where there is one, `val`; never
-`test`.
+starts torchrun on this machine (`trainers.launch`); the data may also be behind a URL that fsspec
+opens. Writes `model.safetensors` (the averaged weights), `metrics.json` and `plots/` (DVCLive),
+`lineage.json` and `steps.parquet` (what `python -m trainers verify` compares with). Reads the
+splits `train` and, where there is one, `val`; never `test`.
 
 Interrupted at any moment, the next run of the same data, params and code goes on from the newest
 checkpoint in `.state/` and ends with the bytes that the undisturbed run would have written.
@@ -47,6 +47,7 @@ from trainers.session import Schedule, Session
 from trainers.state import State
 from trainers.step import Recipe, Trainer
 
+MAY_BE_URL = ("data",)
 _READ_THREADS = 2
 _PREFETCH_BATCHES = 4
 _NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints")
@@ -109,7 +110,7 @@ class Params:
 
 def run(job: Job[Params]) -> Report:
     """Train, on every rank; rank 0 writes."""
-    config, data = job.params, job.inputs["data"]
+    config, data = job.params, job.source("data")
     version = open_index(data).version
     files = code_of(config)
     run_id = fingerprint(dataset_version=version, params=config.semantic(), code=files)
@@ -131,9 +132,15 @@ def code_of(config: Params) -> dict[str, str]:
 
 
 def prepare(
-    config: Params, data: Path, stack: contextlib.ExitStack, saves: Checkpoints, stop: StopRequest
+    config: Params,
+    data: Path | str,
+    stack: contextlib.ExitStack,
+    saves: Checkpoints,
+    stop: StopRequest,
 ) -> Session:
-    """A run before its first step, on the decoded dataset in `data`; `stack` closes its readers.
+    """A run before its first step; `stack` closes its readers.
+
+    The decoded dataset is in the folder, or behind the URL, `data`.
 
     Raises:
         HeadraceError: params, data and model do not fit each other.

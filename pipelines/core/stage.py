@@ -21,15 +21,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipelines.core import cluster, params, report
 from pipelines.core.audit import Opened
 from pipelines.core.errors import HeadraceError
 from pipelines.core.mapping import map_over
 from pipelines.core.report import Report
+from pipelines.core.sources.remote import is_remote
 from pipelines.core.storage import replace_folder, temporary_sibling
 
 P = TypeVar("P")
@@ -48,6 +49,8 @@ class Job(Generic[P]):
         params: the validated parameters.
         inputs: what the command line's arguments name, by name; all exist.
         out: the folder to write into, empty at first; becomes the stage's out when `run` returns.
+        urls: those of the command line's arguments that are URLs; only a module whose `MAY_BE_URL`
+            names them is given any.
     """
 
     stage: str
@@ -56,6 +59,11 @@ class Job(Generic[P]):
     out: Path
     _stack: contextlib.ExitStack
     _clients: list[Any]
+    urls: Mapping[str, str] = field(default_factory=dict)
+
+    def source(self, name: str) -> Path | str:
+        """An argument that may be a URL (`str`) or a path of this machine."""
+        return self.urls[name] if name in self.urls else self.inputs[name]
 
     @property
     def log(self) -> logging.Logger:
@@ -106,21 +114,21 @@ def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
     """Run one stage in this process; what `main` does without its effects on the process.
 
     Args:
-        module: has `Params` and `run`.
+        module: has `Params` and `run`, and perhaps `MAY_BE_URL`.
         name: the stage's name.
         argv: `--name path` pairs; `--out` is needed, `--report` optional, all others must exist.
 
     Raises:
         HeadraceError: anything that the user can mend.
     """
-    inputs, out, report_path = arguments(name, argv)
+    inputs, urls, out, report_path = arguments(module, name, argv)
     settings = params.load(module.Params, name)
     started = time.monotonic()
     with no_space_told(out), exclusive(out), contextlib.ExitStack() as stack:
         folder = temporary_sibling(out)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        job = Job(name, settings, inputs, folder, stack, [])
+        job = Job(name, settings, inputs, folder, stack, [], urls)
         try:
             written: Report = module.run(job)
             report.check_conserved(name, written)
@@ -144,8 +152,21 @@ def _tally(written: Report) -> str:
     return f": samples {', '.join(numbers)}"
 
 
-def arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Path | None]:
-    """Split `--name path` pairs into inputs, out and report."""
+class Arguments(NamedTuple):
+    """What the command line of a stage names."""
+
+    inputs: dict[str, Path]
+    urls: dict[str, str]
+    out: Path
+    report: Path | None
+
+
+def arguments(module: Any, name: str, argv: Sequence[str]) -> Arguments:
+    """Split `--name path` pairs into inputs, URLs, out and report.
+
+    Raises:
+        HeadraceError: another form, or an input that is not there.
+    """
     flags = list(argv[::2])
     if (
         len(argv) % 2
@@ -157,7 +178,10 @@ def arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Pa
             expected="python -m MODULE --name path ... --out path, as its cmd in dvc.yaml",
             found=" ".join(argv) or "no argument",
         )
-    paths = {flag[2:]: Path(value) for flag, value in zip(flags, argv[1::2], strict=True)}
+    values = {flag[2:]: value for flag, value in zip(flags, argv[1::2], strict=True)}
+    may_be_url = getattr(module, "MAY_BE_URL", ())
+    urls = {key: text for key, text in values.items() if key in may_be_url and is_remote(text)}
+    paths = {key: Path(text) for key, text in values.items() if key not in urls}
     out, report_path = paths.pop("out"), paths.pop("report", None)
     for argument, path in paths.items():
         if not path.exists():
@@ -166,7 +190,7 @@ def arguments(name: str, argv: Sequence[str]) -> tuple[dict[str, Path], Path, Pa
                 where=str(path),
                 fix=f"`dvc repro {name}` builds what comes before it; `dvc pull` fetches it",
             )
-    return paths, out, report_path
+    return Arguments(paths, urls, out, report_path)
 
 
 def configure_logging() -> None:

@@ -91,13 +91,17 @@ def arithmetic_kept() -> Iterator[None]:
         torch.set_deterministic_debug_mode("default")
 
 
-def train_here(folder: Path, name: str = "here") -> Path:
-    """Train in this process as the only rank, with `folder` as current folder; the out."""
+def train_here(folder: Path, name: str = "here", url: str | None = None) -> Path:
+    """Train in this process as the only rank, with `folder` as current folder; the out.
+
+    The data are in `folder`/decoded, or behind `url`.
+    """
     out = folder / "runs" / name
     out.mkdir(parents=True)
     config = params.load(train.Params, "train", folder / "params.yaml")
     with alone(), ExitStack() as stack:
-        train.run(stage.Job("train", config, {"data": folder / "decoded"}, out, stack, []))
+        urls = {"data": url} if url else {}
+        train.run(stage.Job("train", config, {"data": folder / "decoded"}, out, stack, [], urls))
     return out
 
 

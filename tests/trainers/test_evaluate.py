@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -159,18 +158,6 @@ def test_the_picture_shows_the_mistakes(project: Path) -> None:
         assert picture.width < 200  # one tile
     assert (project / "none" / "plots" / "mistakes.png").is_file()
     assert num_threes >= 3
-
-
-def test_the_images_of_the_picture_are_those_of_its_samples(project: Path) -> None:
-    index = open_index(project / "decoded")
-    ids = np.array([100, 0, 36, 37, 56, 57])  # rows on both sides of each border of shards
-    images = evaluate._images(index, "test", ids)
-    for sample, image in zip(ids, images, strict=True):
-        number = int(np.searchsorted(index.split("test").first_ids, sample, side="right")) - 1
-        with index.split("test").shards[number].open("rb") as file:
-            batch = pa.ipc.open_file(file).get_batch(0)
-        row = int(sample - index.split("test").first_ids[number])
-        assert image.tobytes() == bytes(batch.column("image")[row].as_py())
 
 
 def test_a_model_that_is_always_right_has_no_mistakes_to_show(project: Path) -> None:

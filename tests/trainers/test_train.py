@@ -7,6 +7,7 @@ import torch
 
 from pipelines.core.errors import HeadraceError
 from tests.decoded import write_decoded
+from tests.servers import serve_web
 from tests.trainers import runs
 from tests.trainers.runs import NUM_STEPS, contents, set_params, train_here, train_there
 from trainers import models, weights
@@ -154,3 +155,15 @@ def test_the_result_is_the_averaged_model(project: Path) -> None:
         out = train_here(project)
     _, tensors = weights.read(out / "model.safetensors")
     assert all(torch.equal(tensors[name], tensor) for name, tensor in seen[0].items())
+
+
+def test_data_behind_a_url_give_the_same_weights(
+    project: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
+    with serve_web() as web, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADRACE_CACHE_FOLDER", str(tmp_path / "cache"))
+        for path in (project / "decoded").iterdir():
+            web.files[f"data/{path.name}"] = path.read_bytes()
+        web.faults = ["", "", "500", "cut"]
+        assert contents(train_here(project, "url", f"{web.url}/data")) == undisturbed
+    assert not web.faults

@@ -89,6 +89,18 @@ def test_an_input_that_is_not_there_is_told_with_the_command(project: Path) -> N
         execute(repeat, "--text", "nowhere", "--out", "out")
 
 
+def test_a_url_reaches_a_stage_that_takes_one_and_no_other(project: Path) -> None:
+    def tell(job: Job[Params]) -> Report:
+        return {"source": str(job.source("text"))}
+
+    command = ("--text", "s3://bucket/a", "--out", "out")
+    able = SimpleNamespace(Params=Params, run=tell, MAY_BE_URL=("text",))
+    assert stage.execute(able, "repeat", command) == {"source": "s3://bucket/a"}
+    assert stage.execute(able, "repeat", ("--text", "in", *command[2:])) == {"source": "in"}
+    with pytest.raises(HeadraceError, match="--text is not there"):
+        execute(tell, *command)
+
+
 def test_a_full_disk_is_told_in_a_sentence(project: Path) -> None:
     def fill(job: Job[Params]) -> Report:
         raise OSError(errno.ENOSPC, "No space left on device", str(job.out / "x"))

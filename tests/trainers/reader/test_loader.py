@@ -155,6 +155,16 @@ def test_keys_belong_to_the_ids(folder: Path) -> None:
     assert keys == ["train/00000/000000", "train/00001/000000", "train/00004/000000"]
 
 
+def test_single_images_are_those_of_their_ids(folder: Path) -> None:
+    ids = [38, 0, 30, 29, 89]  # on both sides of each border of shards
+    drawn = [
+        draw(rows, SHAPE, 10, [0, 2 + number])[0] for number, rows in enumerate([30, 1, 7, 52])
+    ]
+    with Reader(folder, "train", PLAN, ALONE) as reader:
+        images = reader.images(np.array(ids))
+    assert np.array_equal(images, np.concatenate(drawn)[ids])
+
+
 def test_starting_again_ends_the_earlier_iteration(folder: Path) -> None:
     with Reader(folder, "train", PLAN, ALONE) as reader:
         first = reader.batches(reader.start())
