@@ -1,7 +1,7 @@
 """What a run did, step by step: small enough to keep, enough to find the first step that differs.
 
 Of every step 16 bytes are kept: a digest of its sample ids and the bits of its loss; of some steps
-(`trainers.session.Schedule` says which, 32 of a run at most) also the SHA-256 of the weights after
+(`trainers.schedule.Schedule` says which, 32 of a run at most) also the SHA-256 of the weights after
 it. All of it is chained into one hash:
 
     H(0) = SHA-256("headrace chain 2")

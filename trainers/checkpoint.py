@@ -98,7 +98,14 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        meta: Mapping[str, Any],
+        *,
+        keep_up_to: int = 0,
+    ) -> None:
         """Take a checkpoint; returns as soon as the tensors are copied.
 
         Replaces one of the same step, and drops all of later steps: they belong to a future that a
@@ -109,13 +116,15 @@ class Checkpoints:
             step: at least 0.
             tensors: of any device, layout and strides; may share memory with each other.
             meta: JSON-able.
+            keep_up_to: keep the newest up to this step, too.
 
         Raises:
             OSError: the save before this one failed, for another reason than a full disk.
         """
         text = json.dumps(meta, sort_keys=True)
         self.wait()
-        self._pending = self._thread.submit(self._write_or_tell, step, host_copy(tensors), text)
+        copy = host_copy(tensors)
+        self._pending = self._thread.submit(self._write_or_tell, step, copy, text, keep_up_to)
 
     def wait(self) -> None:
         """Return when nothing is left to write; raises what `save` raises."""
@@ -160,13 +169,15 @@ class Checkpoints:
     ) -> None:
         self.close()
 
-    def _write_or_tell(self, step: int, tensors: dict[str, Tensor], meta: str) -> None:
+    def _write_or_tell(
+        self, step: int, tensors: dict[str, Tensor], meta: str, keep_up_to: int
+    ) -> None:
         try:
             snapshot.clean(self.folder)
             # Before and after: the undone future goes even if there is no space for this one.
-            snapshot.prune(self.folder, step, self.keep_last)
+            snapshot.prune(self.folder, step, self.keep_last, keep_up_to)
             snapshot.write(self.folder, step, tensors, meta)
-            snapshot.prune(self.folder, step, self.keep_last)
+            snapshot.prune(self.folder, step, self.keep_last, keep_up_to)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise

@@ -57,6 +57,12 @@ class Progress:
             self._told = time.monotonic()
             log.info("step %d/%d: loss %.4f, %s", self._step, self._num_steps, loss, self._pace())
 
+    def go_back(self, step: int) -> None:
+        """The run goes on from `step`, which it has made before."""
+        self._step = step
+        self._bar.n = step
+        self._bar.refresh()
+
     def end_epoch(self, epoch: int, num_epochs: int, metrics: dict[str, float]) -> None:
         """Tell the metrics of an epoch, above the bar where there is one."""
         if self._is_shown:

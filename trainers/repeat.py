@@ -23,6 +23,7 @@ from pipelines.core.errors import HeadraceError
 from trainers import train
 from trainers.chain import Chain, Link
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
+from trainers.divergence import Undone, skipped
 from trainers.environment import changes, environment
 from trainers.integrity import tensor_faults
 from trainers.launch import StopRequest
@@ -63,6 +64,10 @@ class Repetition:
             # Judges the weights, and changes nothing of them.
             self.session.val = None
             self.session.resume(steps.start)
+            # What the run left out is left out again, whatever it was that sent it back.
+            self.session.state.undone = tuple(
+                Undone(step, step + 1) for step in skipped(self._kept)
+            )
             self._stack = stack.pop_all()
         self.first_step = self.session.next_step
         """The step that is made first; before the first of `steps`, or that one."""

@@ -7,10 +7,11 @@ the clock of checkpoints is rank 0's, and nothing but checkpoints depends on it.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -18,54 +19,23 @@ import torch.distributed as dist
 from pipelines.core.errors import HeadraceError
 from trainers import optim
 from trainers.chain import digest_of_ids
-from trainers.checkpoint import Checkpoints
+from trainers.checkpoint import Checkpoints, Loaded
+from trainers.divergence import is_undone, num_skipped_in_row, rollback, skipped, target
 from trainers.environment import changes, environment
 from trainers.launch import EX_TEMPFAIL, StopRequest
 from trainers.progress import Progress
 from trainers.reader.ahead import Batch
 from trainers.reader.loader import Reader
 from trainers.reader.order import Epoch
+from trainers.schedule import Schedule
 from trainers.state import State
 from trainers.step import Outcome, Position, Trainer
 from trainers.validate import validate
-from trainers.weights import weights_sha256
+from trainers.weights import host_copy, weights_sha256
 
 log = logging.getLogger("headrace.train")
 
-_MAX_WEIGHT_DIGESTS: Final = 32
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long to train, at which rate, and how often to save."""
-
-    num_epochs: int
-    num_steps_per_epoch: int
-    warmup_fraction: float
-    peak_learning_rate: float
-    checkpoint_interval_s: float
-
-    @property
-    def num_steps(self) -> int:
-        """Of the whole run."""
-        return self.num_epochs * self.num_steps_per_epoch
-
-    def learning_rate(self, step: int) -> float:
-        """The rate of `step`, from 0."""
-        return optim.learning_rate(
-            step,
-            num_steps=self.num_steps,
-            num_warmup_steps=round(self.warmup_fraction * self.num_steps),
-            peak=self.peak_learning_rate,
-        )
-
-    def takes_weights_digest(self, step: int) -> bool:
-        """Whether the SHA-256 of the weights after `step`, from 0, is kept: evenly, and the last.
-
-        A function of the run's length alone, so that every run of the same params keeps the same.
-        """
-        interval = -(-self.num_steps // _MAX_WEIGHT_DIGESTS)
-        return (step + 1) % interval == 0 or step + 1 == self.num_steps
+_NOT_MADE: Final = Outcome(math.nan, 0, is_skipped=True, is_finite=False, is_stop_wanted=False)
 
 
 @dataclass
@@ -79,6 +49,8 @@ class Session:
     val: Reader | None
     saves: Checkpoints
     stop: StopRequest
+    fresh: Callable[[], State]
+    """Makes the state that the run began with."""
     _drawn: Epoch | None = field(default=None, init=False)
 
     def resume(self, last_step: int | None = None) -> None:
@@ -90,6 +62,15 @@ class Session:
         Raises:
             HeadraceError: the ranks do not see the same one.
         """
+        loaded = self._newest(last_step)
+        if loaded is None:
+            return
+        self.state.restore(loaded)
+        log.info("resumed after step %d of %d", loaded.step, self.schedule.num_steps)
+        for line in changes(loaded.meta["environment"], environment()):
+            log.warning("RESUMED UNDER ANOTHER ENVIRONMENT, bits may differ: %s", line)
+
+    def _newest(self, last_step: int | None) -> Loaded | None:
         loaded = self.saves.newest(last_step)
         step = -1 if loaded is None else loaded.step
         seen = torch.tensor([step, -step], device=self.trainer.device)
@@ -101,12 +82,7 @@ class Session:
                 found=f"rank {dist.get_rank()} sees step {step}, another step {int(seen[0])}",
                 fix="keep .state/ on a file system that all nodes share",
             )
-        if loaded is None:
-            return
-        self.state.restore(loaded)
-        log.info("resumed after step %d of %d", step, self.schedule.num_steps)
-        for line in changes(loaded.meta["environment"], environment()):
-            log.warning("RESUMED UNDER ANOTHER ENVIRONMENT, bits may differ: %s", line)
+        return loaded
 
     def run(self) -> None:
         """Train to the end; collective.
@@ -129,14 +105,24 @@ class Session:
         """Make the steps that are left, one whenever the next is asked for; collective."""
         progress = Progress(self.schedule.num_steps, self.next_step, is_shown=dist.get_rank() == 0)
         try:
-            for batch in self._read(progress):
-                outcome = self._step(batch)
-                progress.advance(self.train.order.plan.batch_size, outcome.loss)
-                if self.state.position.epoch > batch.epoch:
-                    self._end_epoch(progress)
-                yield outcome
+            while self.next_step < self.schedule.num_steps:
+                yield from self._steps_to_rollback(progress)
         finally:
             progress.close()
+
+    def _steps_to_rollback(self, progress: Progress) -> Generator[Outcome, None, None]:
+        for batch in self._read(progress):
+            outcome = self._step(batch)
+            progress.advance(self.train.order.plan.batch_size, outcome.loss)
+            # Before anybody saves: what is decided must not depend on where a run was killed.
+            has_gone_back = not outcome.is_finite and self._roll_back()
+            if has_gone_back:
+                progress.go_back(self.next_step)
+            elif self.state.position.epoch > batch.epoch:
+                self._end_epoch(progress)
+            yield outcome
+            if has_gone_back:
+                return
 
     @property
     def next_step(self) -> int:
@@ -144,9 +130,21 @@ class Session:
         position = self.state.position
         return position.epoch * self.schedule.num_steps_per_epoch + position.step
 
+    def left_out(self) -> dict[str, Any]:
+        """For the record: the steps that were not made, if any, and the samples of bad ones."""
+        state = self.state
+        steps = skipped(state.chain, state.undone)
+        if not steps and not state.undone:
+            return {}
+        bad = {str(step): self._keys(step) for step in steps}
+        return {"left_out": {"undone": [asdict(it) for it in state.undone], "not_finite": bad}}
+
+    def _keys(self, step: int) -> list[str]:
+        epoch, step_of_epoch = divmod(step, self.schedule.num_steps_per_epoch)
+        ids = self.train.order.draw_epoch(epoch).batches(step_of_epoch, 1)
+        return self.train.keys(torch.from_numpy(ids.reshape(-1)))
+
     def _read(self, progress: Progress) -> Iterator[Batch]:
-        if self.next_step >= self.schedule.num_steps:
-            return
         batches = self.train.batches(self.state.position, num_epochs=self.schedule.num_epochs)
         while True:
             with progress.waiting():
@@ -157,9 +155,11 @@ class Session:
 
     def _step(self, batch: Batch) -> Outcome:
         state, step = self.state, self.next_step
-        optim.set_learning_rate(state.optimizer, self.schedule.learning_rate(step))
-        at = Position(batch.epoch, step)
-        outcome = self.trainer.step(at, batch.microbatches, stop=self.stop.is_set)
+        outcome = _NOT_MADE
+        if not is_undone(step, state.undone):
+            optim.set_learning_rate(state.optimizer, self.schedule.learning_rate(step))
+            at = Position(batch.epoch, step)
+            outcome = self.trainer.step(at, batch.microbatches, stop=self.stop.is_set)
         if not outcome.is_skipped:
             state.ema.update_parameters(state.model)
         self._note(batch, step, outcome)
@@ -171,10 +171,37 @@ class Session:
             self._drawn = self.train.order.draw_epoch(batch.epoch)
         ids = self._drawn.batches(batch.step, 1)  # [1, K, b]: of the whole global batch
         state, digest = self.state, None
+        if not outcome.is_finite:
+            state.chain.add(digest_of_ids(ids), math.nan)
+            return
         if self.schedule.takes_weights_digest(step):
             digest = weights_sha256(state.model.state_dict())
         state.chain.add(digest_of_ids(ids), outcome.loss, digest)
         state.history.current.add(ids.size, outcome.loss, outcome.num_correct)
+
+    def _roll_back(self) -> bool:
+        """Go back where the budget of skipped steps is used up; collective."""
+        state, last = self.state, self.next_step - 1
+        if is_undone(last, state.undone):
+            return False
+        log.warning("STEP %d WAS SKIPPED: its loss or gradient is not finite", last)
+        span = rollback(state.chain, state.undone, self.schedule.budget)
+        if span is None:
+            return False
+        undone = (*state.undone, span)
+        self.saves.wait()
+        dist.barrier()
+        loaded = self._newest(span.first)
+        if loaded is None:
+            begun = self.fresh()
+            loaded = Loaded(0, host_copy(begun.tensors()), begun.meta({}))
+        state.restore(loaded)
+        state.undone = undone
+        log.warning(
+            "WENT BACK to step %d, from which steps %d to %d are left out",
+            *(loaded.step, span.first, span.end - 1),
+        )
+        return True
 
     def _end_epoch(self, progress: Progress) -> None:
         scores = None
@@ -189,7 +216,10 @@ class Session:
     def _save(self) -> None:
         if dist.get_rank() == 0:
             meta = self.state.meta(environment())
-            self.saves.save(self.next_step, self.state.tensors(), meta)
+            state, step = self.state, self.next_step
+            first_bad = step - num_skipped_in_row(state.chain, state.undone)
+            keep = target(first_bad, state.undone)
+            self.saves.save(step, state.tensors(), meta, keep_up_to=keep)
 
     def _save_and_stop(self) -> None:
         self._save()

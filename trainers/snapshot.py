@@ -112,10 +112,14 @@ def clean(folder: Path) -> None:
             path.rename(final)
 
 
-def prune(folder: Path, step: int, keep_last: int) -> None:
-    """Remove all but the last `keep_last` up to `step`; later ones belong to an undone future."""
+def prune(folder: Path, step: int, keep_last: int, keep_up_to: int = 0) -> None:
+    """Remove all but the last `keep_last` up to `step`, and the last up to `keep_up_to`.
+
+    Those of later steps belong to an undone future.
+    """
     here = [(number, path) for path, number, _ in _named(folder)]
-    kept = sorted(number for number, _ in here if number <= step)[-keep_last:]
+    numbers = sorted(number for number, _ in here if number <= step)
+    kept = {*numbers[-keep_last:], *[number for number in numbers if number <= keep_up_to][-1:]}
     for number, path in here:
         if number not in kept:
             # First out of sight, whole: a half-removed one would look damaged.

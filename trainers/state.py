@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from trainers.chain import Chain
 from trainers.checkpoint import Loaded
+from trainers.divergence import Undone
 from trainers.metrics import History
 from trainers.reader import order
 
@@ -27,6 +28,7 @@ class State:
         model: on its device; also its average, in `ema`.
         position: epoch and step (within it) of the next batch, with the data and the seed that
             they are counted in.
+        undone: steps that the run went back on, in the order in which it did.
     """
 
     model: nn.Module
@@ -36,6 +38,7 @@ class State:
     position: order.State
     chain: Chain = field(default_factory=Chain)
     history: History = field(default_factory=History)
+    undone: tuple[Undone, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by a name that is stable from run to run; large ones not copied."""
@@ -56,6 +59,7 @@ class State:
             "scaler": self.scaler.state_dict(),
             "chain": self.chain.state(),
             "history": self.history.state(),
+            "undone": [asdict(span) for span in self.undone],
             "environment": dict(environment),
         }
 
@@ -73,6 +77,7 @@ class State:
         self.scaler.load_state_dict(loaded.meta["scaler"])
         self.chain = Chain.from_state(loaded.meta["chain"], _below(loaded.tensors, "chain."))
         self.history = History.from_state(loaded.meta["history"])
+        self.undone = tuple(Undone(**span) for span in loaded.meta["undone"])
         self.position = position
 
     def _restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:

@@ -55,7 +55,8 @@ class Outcome(NamedTuple):
 
     loss: float  # mean over the global batch
     num_correct: int
-    is_skipped: bool  # fp16 only: the loss scale was too high, nothing was changed but the scale
+    is_skipped: bool  # nothing was changed, but for fp16's loss scale where that was too high
+    is_finite: bool  # False: skipped for another reason than the loss scale
     is_stop_wanted: bool  # by any rank
 
 
@@ -113,8 +114,7 @@ class Trainer:
             stop: this rank was asked to stop.
 
         Raises:
-            HeadraceError: on every rank: the loss or a gradient is not finite, or a parameter has
-            none.
+            HeadraceError: on every rank: a parameter has no gradient.
         """
         before = [buffer.clone() for buffer in self._buffers]
         sums = ExactSum(self.recipe.num_logical_workers)
@@ -135,9 +135,9 @@ class Trainer:
             self._sum.finish()
         *buffers, loss, correct, stops = sums.start().wait()
         mean_loss = float(loss) / self.recipe.num_logical_workers
-        is_applied = self._apply(at, mean_loss)
+        is_applied, is_finite = self._apply(mean_loss)
         self._restore([self._mean(total) for total in buffers] if is_applied else before)
-        return Outcome(mean_loss, int(correct), not is_applied, int(stops) > 0)
+        return Outcome(mean_loss, int(correct), not is_applied, is_finite, int(stops) > 0)
 
     def _augmented(self, at: Position, shares: Sequence[Microbatch]) -> Sequence[Tensor]:
         """The images of each share, augmented at once: each depends on its sample id alone."""
@@ -176,22 +176,24 @@ class Trainer:
         num = self.recipe.num_accumulation_steps * self.recipe.num_logical_workers
         return dist.get_world_size() / num  # DDP divides by the number of ranks
 
-    def _apply(self, at: Position, loss: float) -> bool:
-        """Clip and update; False where fp16's loss scale was too high, and has been lowered."""
+    def _apply(self, loss: float) -> tuple[bool, bool]:
+        """Clip and update; whether that was done, and whether all is as finite as it can be.
+
+        An infinite gradient of a finite loss is fp16's doing, as long as its scale can be lowered.
+        """
         self.scaler.unscale_(self.optimizer)
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        is_finite = math.isfinite(loss) and math.isfinite(norm)
-        if not is_finite and not self._may_skip():
-            raise _not_finite(at, loss, float(norm), self.recipe)
-        if is_finite and self.recipe.max_gradient_norm:
+        is_applied = math.isfinite(loss) and math.isfinite(norm)
+        is_overflow = math.isfinite(loss) and not is_applied and self._can_lower_scale()
+        if is_applied and self.recipe.max_gradient_norm:
             nn.utils.clip_grads_with_norm_(self._parameters, self.recipe.max_gradient_norm, norm)
-        if is_finite:
+        if is_applied:
             self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return is_finite
+        self.scaler.update(None if is_applied or is_overflow else self.scaler.get_scale())
+        return is_applied, is_applied or is_overflow
 
-    def _may_skip(self) -> bool:
+    def _can_lower_scale(self) -> bool:
         return self.scaler.is_enabled() and self.scaler.get_scale() > _MIN_LOSS_SCALE
 
     def _mean(self, total: Tensor) -> Tensor:
@@ -218,13 +220,3 @@ class Trainer:
                 found=", ".join(unused),
                 fix="use them in forward(), remove them, or set requires_grad to False",
             )
-
-
-def _not_finite(at: Position, loss: float, norm: float, recipe: Recipe) -> HeadraceError:
-    return HeadraceError(
-        "Training diverged: the loss or the gradient is not finite.",
-        where=f"epoch {at.epoch + 1}, step {at.step} (from 0)",
-        expected="finite numbers",
-        found=f"loss {loss:g}, gradient norm {norm:g}, precision {recipe.precision}",
-        fix="lower lr, raise warmup_fraction, set max_gradient_norm, or use precision: fp32",
-    )

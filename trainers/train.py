@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from pipelines.core.storage import write_text
 from trainers import launch, metrics, models, numerics, optim, rng, weights
 from trainers.augment import Augmentation
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
+from trainers.divergence import Budget
 from trainers.environment import environment
 from trainers.launch import StopRequest
 from trainers.lineage import code, lineage
@@ -43,7 +45,8 @@ from trainers.numerics import Precision
 from trainers.reader import order
 from trainers.reader.index import Index, open_index
 from trainers.reader.loader import Placement, Reader
-from trainers.session import Schedule, Session
+from trainers.schedule import Schedule
+from trainers.session import Session
 from trainers.state import State
 from trainers.step import Recipe, Trainer
 
@@ -85,6 +88,10 @@ class Params:
     """Probability taken from the true class and spread over all."""
     max_gradient_norm: Annotated[float, Field(ge=0)]
     """Longer gradients are shortened to it; 0: never."""
+    max_skipped_steps: Annotated[int, Field(ge=0)]
+    """Steps in a row whose loss or gradient is not finite that are left out; see `divergence`."""
+    max_rollbacks: Annotated[int, Field(ge=0)]
+    """How often more of them send the run back, to leave out what led there; then it fails."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)]
     """Of the averaged weights, which are the result; 0: the last weights are."""
     crop_padding_px: Annotated[int, Field(ge=0)]
@@ -121,7 +128,7 @@ def run(job: Job[Params]) -> Report:
         session.resume()
         session.run()
     if dist.get_rank() == 0:
-        _write(job, session.train.index, session.state, files)
+        _write(job, session, files)
         shutil.rmtree(saves.folder, ignore_errors=True)
     return {"dataset_version": version, **session.state.history.epochs[-1]}
 
@@ -157,16 +164,19 @@ def prepare(
     train, *val = (
         stack.enter_context(Reader(data, split, plan, place)) for split, plan in plans.items()
     )
-    state = _fresh_state(config, index, train, device)
+    fresh = functools.partial(_fresh_state, config, index, train, device)
+    state = fresh()
     schedule = Schedule(
         num_epochs=config.epochs,
         num_steps_per_epoch=train.num_steps_per_epoch,
         warmup_fraction=config.warmup_fraction,
         peak_learning_rate=config.lr,
         checkpoint_interval_s=config.checkpoint_interval_s,
+        budget=Budget(config.max_skipped_steps, config.max_rollbacks),
     )
     trainer = Trainer(state.model, state.optimizer, state.scaler, _recipe(config, index))
-    return Session(schedule, state, trainer, train, val[0] if val else None, saves, stop)
+    validating = val[0] if val else None
+    return Session(schedule, state, trainer, train, validating, saves, stop, fresh)
 
 
 def training_plan(config: Params, index: Index) -> order.Plan:
@@ -232,8 +242,8 @@ def _recipe(config: Params, index: Index) -> Recipe:
     )
 
 
-def _write(job: Job[Params], index: Index, state: State, files: Mapping[str, str]) -> None:
-    config = job.params
+def _write(job: Job[Params], session: Session, files: Mapping[str, str]) -> None:
+    config, state, index = job.params, session.state, session.train.index
     about = weights.About(
         model=config.model,
         shape=index.shape,
@@ -251,7 +261,7 @@ def _write(job: Job[Params], index: Index, state: State, files: Mapping[str, str
     weights.write(path, state.ema.module.state_dict(), about)
     state.chain.write(job.out / "steps.parquet")
     metrics.write(state.history, job.out)
-    record = json.dumps(lineage(about, path), indent=2, sort_keys=True)
+    record = json.dumps(lineage(about, path) | session.left_out(), indent=2, sort_keys=True)
     write_text(job.out / "lineage.json", f"{record}\n")
 
 

@@ -37,6 +37,8 @@ PARAMS: dict[str, Any] = {
         "warmup_fraction": 0.25,
         "label_smoothing": 0.1,
         "max_gradient_norm": 1.0,
+        "max_skipped_steps": 0,
+        "max_rollbacks": 0,
         "ema_decay": 0.9,
         "crop_padding_px": 1,
         "flip_probability": 0.5,

@@ -37,6 +37,19 @@ def test_time_left_counts_from_where_a_run_resumed(
     assert caplog.messages[0].endswith("0:20 left")
 
 
+def test_a_run_that_goes_back_counts_again_from_there(
+    now: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    shown = Progress(10, 0, is_shown=True)
+    with caplog.at_level(logging.INFO, "headrace.train"):
+        shown.advance(48, 1.0)
+        shown.advance(48, 1.0)
+        shown.go_back(1)
+        now[0] += 20
+        shown.advance(48, 1.0)
+    assert caplog.messages[0].startswith("step 2/10:")
+
+
 def test_epochs_are_told_by_one_rank_only(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "headrace.train"):
         Progress(10, 0, is_shown=False).end_epoch(1, 2, {"train/loss": 0.5})

@@ -1,31 +1,153 @@
-import itertools
+"""Runs whose numbers stop being finite: bad data, and weights that go bad."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from trainers.session import Schedule
-
-
-def test_a_schedule_counts_steps_over_all_epochs() -> None:
-    schedule = Schedule(
-        num_epochs=3,
-        num_steps_per_epoch=10,
-        warmup_fraction=0.1,
-        peak_learning_rate=0.5,
-        checkpoint_interval_s=0,
-    )
-    assert schedule.num_steps == 30
-    assert schedule.learning_rate(0) == pytest.approx(0.5 / 3)
-    assert schedule.learning_rate(2) == 0.5
-    assert schedule.learning_rate(29) < 0.01
+from pipelines.core.errors import HeadraceError
+from tests.trainers.runs import NUM_STEPS, contents, set_params, train_here
+from trainers import divergence, optim
+from trainers.chain import Chain
+from trainers.commands import verify
+from trainers.divergence import skipped
+from trainers.step import Outcome, Trainer
 
 
-def schedule(num_steps: int) -> Schedule:
-    return Schedule(1, num_steps, 0.0, 0.1, 0)
+@pytest.fixture
+def bad_steps(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Steps whose learning rate is infinite where they are made: their weights go bad."""
+    bad: set[int] = set()
+    step = Trainer.step
+
+    def made(self: Trainer, at: Any, *args: Any, **named: Any) -> Outcome:
+        if at.step in bad:
+            optim.set_learning_rate(self.optimizer, float("inf"))
+        return step(self, at, *args, **named)
+
+    monkeypatch.setattr(Trainer, "step", made)
+    monkeypatch.setattr(divergence, "STEPS_APART", 2)
+    return bad
 
 
-@pytest.mark.parametrize("num_steps", [1, 8, 32, 33, 1000, 1_000_003])
-def test_the_weights_are_digested_evenly_at_most_32_times_and_at_the_end(num_steps: int) -> None:
-    taken = [step for step in range(num_steps) if schedule(num_steps).takes_weights_digest(step)]
-    assert taken[-1] == num_steps - 1
-    assert min(num_steps, 16) <= len(taken) <= 32
-    assert len({after - before for before, after in itertools.pairwise(taken[:-1])}) <= 1
+@pytest.fixture
+def bad_data(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Steps whose loss is not finite, whatever the weights."""
+    bad: set[int] = set()
+    step = Trainer.step
+
+    def made(self: Trainer, at: Any, *args: Any, **named: Any) -> Outcome:
+        if at.step not in bad:
+            return step(self, at, *args, **named)
+        weight = next(self.model.parameters())
+        kept = weight.detach().clone()
+        with torch.no_grad():
+            weight.fill_(float("nan"))
+        outcome = step(self, at, *args, **named)
+        with torch.no_grad():
+            weight.copy_(kept)
+        return outcome
+
+    monkeypatch.setattr(Trainer, "step", made)
+    return bad
+
+
+def steps_of(out: Path) -> Chain:
+    return Chain.read(out / "steps.parquet")
+
+
+def left_out(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "lineage.json").read_text())["left_out"]
+    return found
+
+
+def test_a_bad_batch_is_skipped_and_its_samples_are_written_down(
+    project: Path, bad_data: set[int]
+) -> None:
+    bad_data.add(5)
+    set_params(project, max_skipped_steps=1)
+    out = train_here(project)
+    assert skipped(steps_of(out)) == [5]
+    record = left_out(out)
+    assert record["undone"] == []
+    assert list(record["not_finite"]) == ["5"]
+    assert len(record["not_finite"]["5"]) == 16
+    assert all(key.startswith("train/") for key in record["not_finite"]["5"])
+    loss = json.loads((out / "metrics.json").read_text())["train"]["loss"]
+    assert loss == pytest.approx(loss)  # no NaN
+
+
+def test_without_a_budget_the_first_bad_step_fails_the_run(
+    project: Path, bad_data: set[int]
+) -> None:
+    bad_data.add(5)
+    with pytest.raises(HeadraceError, match="diverged") as caught:
+        train_here(project)
+    assert caught.value.where == "step 5 (from 0)"
+
+
+def test_bad_weights_send_the_run_back_and_what_led_there_is_left_out(
+    project: Path, bad_steps: set[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    bad_steps.add(3)
+    set_params(project, max_skipped_steps=1, max_rollbacks=1)
+    out = train_here(project)
+    assert left_out(out) == {"undone": [{"first": 2, "end": 6}], "not_finite": {}}
+    assert skipped(steps_of(out)) == [2, 3, 4, 5]
+    assert "WENT BACK to step 2, from which steps 2 to 5 are left out" in caplog.text
+
+
+@pytest.mark.parametrize("interval_s", [0.0, 1e6])
+@pytest.mark.parametrize("stop_at", [2, 3, 4, 5])
+def test_neither_kills_nor_checkpoints_change_a_run_that_goes_back(
+    project: Path, bad_steps: set[int], interval_s: float, stop_at: int
+) -> None:
+    bad_steps.add(3)
+    set_params(project, max_skipped_steps=1, max_rollbacks=1)
+    whole = contents(train_here(project, "whole"))
+    set_params(project, max_skipped_steps=1, max_rollbacks=1, checkpoint_interval_s=interval_s)
+    with pytest.MonkeyPatch.context() as patch:
+        step = Trainer.step
+
+        def stopped(self: Trainer, at: Any, *args: Any, **named: Any) -> Outcome:
+            if at.step == stop_at:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(self, at, *args, **named)
+
+        patch.setattr(Trainer, "step", stopped)
+        with pytest.raises(SystemExit):
+            train_here(project, "stopped")
+    assert contents(train_here(project)) == whole
+
+
+def test_a_run_that_went_back_is_verified(
+    project: Path, bad_steps: set[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad_steps.add(3)
+    set_params(project, max_skipped_steps=1, max_rollbacks=1)
+    out = train_here(project)
+    bad_steps.clear()
+    assert verify.main([str(out), "--data", "decoded"]) == 0
+    assert "EQUAL" in capsys.readouterr().out
+
+
+def test_going_back_to_the_first_step_needs_no_checkpoint(
+    project: Path, bad_steps: set[int]
+) -> None:
+    bad_steps.add(0)
+    set_params(project, max_skipped_steps=0, max_rollbacks=1, checkpoint_interval_s=1e6)
+    out = train_here(project)
+    assert left_out(out)["undone"] == [{"first": 0, "end": 2}]
+    assert steps_of(out).num_steps == NUM_STEPS
+
+
+def test_going_back_too_often_fails_the_run(project: Path, bad_steps: set[int]) -> None:
+    bad_steps.update({3, 6})
+    set_params(project, max_skipped_steps=0, max_rollbacks=1)
+    with pytest.raises(HeadraceError, match="diverged") as caught:
+        train_here(project)
+    assert "leaving out the steps 2 to 4 did not help" in str(caught.value.found)

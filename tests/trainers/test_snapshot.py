@@ -158,6 +158,13 @@ def test_pruning_keeps_the_last_ones_up_to_the_step(tmp_path: Path) -> None:
     assert names(tmp_path / "run") == ["step-00000002", "step-00000003"]
 
 
+def test_pruning_keeps_one_to_go_back_to(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5):
+        saved(tmp_path / "run", step)
+    prune(tmp_path / "run", 5, 1, keep_up_to=2)
+    assert names(tmp_path / "run") == ["step-00000002", "step-00000005"]
+
+
 def test_an_error_inside_safetensors_keeps_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ def test_fp16_skips_a_step_that_overflows_and_lowers_its_scale() -> None:
     working.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
     outcome = working.step(Position(0, 0), shares(), stop=False)
     assert outcome.is_skipped
+    assert outcome.is_finite
     assert math.isfinite(outcome.loss)
     assert working.scaler.get_scale() == 2.0**39
     for name, tensor in model.state_dict().items():
@@ -168,13 +169,19 @@ def test_fp16_skips_a_step_that_overflows_and_lowers_its_scale() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["exact", "ddp"])
-def test_divergence_is_an_error_that_names_the_step(reduction: str) -> None:
-    model = plain()
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_loss_that_is_not_finite_changes_nothing(reduction: str, precision: str) -> None:
+    model = with_state()
     with torch.no_grad():
-        model[1].weight[0, 0] = math.inf  # type: ignore[index]
-    with pytest.raises(HeadraceError, match="diverged") as caught:
-        step(model, 17, reduction=reduction)
-    assert "step 17" in str(caught.value)
+        model[0].weight[0, 0] = math.inf  # type: ignore[index]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    working = trainer(model, reduction=reduction, precision=precision)
+    outcome = working.step(Position(0, 17), shares(), stop=False)
+    assert outcome.is_skipped
+    assert not outcome.is_finite
+    assert working.scaler.get_scale() == (256 if precision == "fp16" else 1)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("reduction", ["exact", "ddp"])
