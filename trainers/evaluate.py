@@ -29,7 +29,7 @@ from pipelines.core.errors import HeadraceError
 from pipelines.core.params import params
 from pipelines.core.report import Report
 from pipelines.core.stage import Job
-from trainers import launch, mistakes, models, numerics, tables, weights
+from trainers import launch, mistakes, models, numerics, tables, watchdog, weights
 from trainers.normalise import Normalisation
 from trainers.reader.loader import Placement, Reader
 from trainers.reader.order import evaluation
@@ -110,6 +110,7 @@ class Judged:
     def share(self) -> None:
         """Give every rank the rows of all; exact, since each row is zero on all ranks but one."""
         if dist.is_initialized():
+            watchdog.at("the all_reduce of predictions")
             for part in (self.log_probabilities, self.labels):
                 dist.all_reduce(torch.from_numpy(part))
 

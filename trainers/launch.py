@@ -7,7 +7,7 @@ it. All ranks call the stage's `run(job)`.
 
 Exit codes: 0 done; 75 (EX_TEMPFAIL) stopped by SIGTERM or SIGINT with its state saved, run me
 again; 1 anything else. A fault is told once, by the rank that met it first, and not by the others
-that lost it in the middle of a collective.
+that lost it in the middle of a collective; a rank that is silent is named (`trainers.watchdog`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Final, Self
 
 import torch
@@ -35,6 +35,7 @@ from pipelines.core.audit import Opened
 from pipelines.core.cluster import machine
 from pipelines.core.errors import HeadraceError
 from pipelines.core.storage import temporary_sibling
+from trainers.watchdog import Watchdog, is_about_another_rank
 
 EX_TEMPFAIL: Final = 75
 _SHUTDOWN_TIMEOUT_S: Final = 120  # for a save on its way to a slow disk
@@ -99,7 +100,7 @@ def _run_rank(module_name: str, argv: Sequence[str]) -> int:
     if rank != 0:
         logging.getLogger("headrace").setLevel(logging.WARNING)
     try:
-        with process_group(store, rank, world_size):
+        with process_group(store, rank, world_size), Watchdog(store, rank, world_size):
             _run_stage(module_name, argv, rank)
     except HeadraceError as error:
         if store.add(_TOLD, 1) == 1:
@@ -165,7 +166,14 @@ class StopRequest:
         }
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if is_about_another_rank(error):
+            return  # The launcher ends this rank, which first has to hear whose fault it is.
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

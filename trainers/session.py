@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from pipelines.core.errors import HeadraceError
-from trainers import optim
+from trainers import optim, watchdog
 from trainers.chain import digest_of_ids
 from trainers.checkpoint import Checkpoints, Loaded
 from trainers.divergence import is_undone, num_skipped_in_row, rollback, skipped, target
@@ -71,6 +71,7 @@ class Session:
             log.warning("RESUMED UNDER ANOTHER ENVIRONMENT, bits may differ: %s", line)
 
     def _newest(self, last_step: int | None) -> Loaded | None:
+        watchdog.at("the all_reduce that agrees on a checkpoint")
         loaded = self.saves.newest(last_step)
         step = -1 if loaded is None else loaded.step
         seen = torch.tensor([step, -step], device=self.trainer.device)
@@ -147,6 +148,7 @@ class Session:
     def _read(self, progress: Progress) -> Iterator[Batch]:
         batches = self.train.batches(self.state.position, num_epochs=self.schedule.num_epochs)
         while True:
+            watchdog.at(f"step {self.next_step}, waiting for data")
             with progress.waiting():
                 batch = next(batches, None)
             if batch is None:
@@ -206,6 +208,7 @@ class Session:
     def _end_epoch(self, progress: Progress) -> None:
         scores = None
         if self.val is not None:
+            watchdog.at(f"the validation before step {self.next_step}, or its all_reduce")
             recipe = self.trainer.recipe
             model = self.state.ema.module
             scores = validate(model, self.val, recipe.normalisation, recipe.precision)

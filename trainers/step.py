@@ -33,7 +33,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.core.errors import HeadraceError
-from trainers import numerics, rng
+from trainers import numerics, rng, watchdog
 from trainers.augment import Augmentation
 from trainers.normalise import Normalisation
 from trainers.numerics import Precision
@@ -116,6 +116,7 @@ class Trainer:
         Raises:
             HeadraceError: on every rank: a parameter has no gradient.
         """
+        watchdog.at(f"step {at.step}, forward and backward with the all_reduce of gradients")
         before = [buffer.clone() for buffer in self._buffers]
         sums = ExactSum(self.recipe.num_logical_workers)
         self.optimizer.zero_grad()
@@ -133,6 +134,7 @@ class Trainer:
         self._require_gradients(at)
         if self._sum:
             self._sum.finish()
+        watchdog.at(f"step {at.step}, the all_reduce of losses and buffers")
         *buffers, loss, correct, stops = sums.start().wait()
         mean_loss = float(loss) / self.recipe.num_logical_workers
         is_applied, is_finite = self._apply(mean_loss)

@@ -85,3 +85,17 @@ def test_a_fault_on_the_ranks_is_told_once_without_a_traceback(tmp_path: Path) -
     assert "cannot be cut into equal microbatches" in output
     assert "Traceback" not in output
     assert not (tmp_path / "runs" / "there").exists()
+
+
+def test_signals_stay_noted_where_another_rank_has_gone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stop = StopRequest()
+    try:
+        with pytest.raises(RuntimeError), stop:
+            raise RuntimeError("[gloo/pair.cc:547] Connection closed by peer")
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.is_set
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop._before[number])
+    assert signal.getsignal(signal.SIGTERM) is before
