@@ -1,7 +1,7 @@
 """Decoded shards, memory-mapped: from sample ids to their bytes, labels and keys.
 
-Shards are mapped when first needed, and at most `max_open` stay open: the least recently used one
-is closed, and its pages stay in the page cache. A shard in use by a running copy stays mapped until
+Shards are mapped when first needed, and at most `max_open` stay open: the one opened first is
+closed, and its pages stay in the page cache. A shard in use by a running copy stays mapped until
 that ends.
 
 On opening, a shard's length, layout and labels are checked; the image of each row is checked
@@ -9,7 +9,6 @@ against its CRC-32C when it is first read from a mapping (`gather`), so damage i
 trained on.
 """
 
-import collections
 import mmap
 import os
 import resource
@@ -24,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.core.errors import HeadraceError
-from trainers.reader.gather import ALL_SOUND, NUM_ADDRESSES, crc32c_address, gather
+from trainers.reader.gather import ALL_SOUND, NOT_MAPPED, NUM_ADDRESSES, crc32c_address, gather
 from trainers.reader.index import Index, SplitIndex, mend_command
 from trainers.reader.remote import RemoteShards
 
@@ -61,7 +60,8 @@ class Shards:
                 found=str(num_at_once),
                 fix="lower window_shards in params.yaml, or raise the limit with `ulimit -n`",
             )
-        self._open: collections.OrderedDict[int, _Shard] = collections.OrderedDict()
+        self._open: dict[int, _Shard] = {}  # The one opened first comes first.
+        self._all: Located | None = None  # Made anew after a change of what is open.
         self._addresses = np.zeros((len(self.split.names), NUM_ADDRESSES), np.int64)
         self._lock = threading.Lock()
 
@@ -79,8 +79,12 @@ class Shards:
             HeadraceError: a sample or shard is damaged or missing.
         """
         # Holds the mappings until the copy is done, whatever other threads open and close.
-        located = self.locate(ids[ids >= 0])
-        end = gather(ids, located.first_ids, located.addresses, images, labels, crc32c_address())
+        located = self._all or self._locate_all()
+        checksum = crc32c_address()
+        end = gather(ids, located.first_ids, located.addresses, images, labels, checksum)
+        if end == NOT_MAPPED:
+            located = self.locate(ids[ids >= 0])
+            end = gather(ids, located.first_ids, located.addresses, images, labels, checksum)
         if end != ALL_SOUND:
             raise self.damage(int(ids[end]))
 
@@ -91,8 +95,16 @@ class Shards:
             self._remote.fetch([number for number in needed.tolist() if number not in self._open])
         with self._lock:
             shards = [self._get(number) for number in needed.tolist()]
-            addresses = self._addresses[needed]
-        return Located(shards, self.split.first_ids[needed], addresses)
+        addresses = np.array([shard.addresses for shard in shards], np.int64)
+        return Located(shards, self.split.first_ids[needed], addresses.reshape(-1, NUM_ADDRESSES))
+
+    def _locate_all(self) -> Located:
+        """All shards, with zeros for the addresses of those that are not open."""
+        with self._lock:
+            self._all = Located(
+                list(self._open.values()), self.split.first_ids, self._addresses.copy()
+            )
+            return self._all
 
     def keys(self, ids: NDArray[np.int64]) -> list[str]:
         """The keys of `ids` ([m] int64, no padding), in the same order."""
@@ -133,13 +145,19 @@ class Shards:
     def close(self) -> None:
         """Unmap everything."""
         with self._lock:
-            self._open.clear()
+            for number in list(self._open):
+                self._close(number)
 
     def _unmap(self, numbers: list[int]) -> None:
         if numbers:
             with self._lock:
                 for number in numbers:
-                    self._open.pop(number, None)
+                    self._close(number)
+
+    def _close(self, number: int) -> None:
+        if self._open.pop(number, None):
+            self._addresses[number] = 0
+            self._all = None
 
     def _get(self, number: int) -> "_Shard":
         shard = self._open.get(number)
@@ -147,10 +165,9 @@ class Shards:
             shard = _open_shard(self.index, self.split, number, self._remote)
             self._open[number] = shard
             self._addresses[number] = shard.addresses
+            self._all = None
             if len(self._open) > self.max_open:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(number)
+                self._close(next(iter(self._open)))
         return shard
 
 

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.reader.gather import ALL_SOUND, IGNORED_LABEL, crc32c_address, gather
+from trainers.reader.gather import (
+    ALL_SOUND,
+    IGNORED_LABEL,
+    NOT_MAPPED,
+    crc32c_address,
+    gather,
+)
+
+STREAMED = 3 * 4096 + 2 * 256
+"""Bytes of a row that is large and even enough to be written past the caches."""
 
 
 class Memory:
@@ -28,7 +37,7 @@ class Memory:
 
     def gather(self, ids: list[int]) -> tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         # Buffers come full of an earlier batch.
-        images = np.full((len(ids), self.images[0].shape[1]), 7, np.uint8)
+        images = lined_up(len(ids), self.images[0].shape[1])
         labels = np.full(len(ids), 7)
         end = gather(
             np.array(ids, np.int64),
@@ -41,9 +50,16 @@ class Memory:
         return end, images, labels
 
 
+def lined_up(num_rows: int, row_bytes: int, offset: int = 0) -> npt.NDArray[np.uint8]:
+    """Rows full of 7 that begin `offset` bytes after a multiple of 64."""
+    room = np.full(num_rows * row_bytes + 128, 7, np.uint8)
+    begin = -room.ctypes.data % 64 + offset
+    return room[begin : begin + num_rows * row_bytes].reshape(num_rows, row_bytes)
+
+
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
-    row_bytes=st.integers(1, 100),
+    row_bytes=st.integers(1, 100) | st.sampled_from([4095, 4096, 5000, STREAMED, STREAMED + 64]),
     data=st.data(),
 )
 def test_each_place_gets_its_sample_and_padding_gets_nothing(
@@ -63,9 +79,30 @@ def test_each_place_gets_its_sample_and_padding_gets_nothing(
             assert label == all_labels[sample]
 
 
+def test_nothing_is_written_beyond_the_rows_however_they_lie_in_memory() -> None:
+    memory = Memory([3], STREAMED)
+    for offset in (0, 1, 32):
+        room = lined_up(4, STREAMED, offset)
+        first_ids, addresses = memory.first_ids, memory.addresses
+        ids, labels = np.array([2, 0]), np.empty(2, np.int64)
+        assert gather(ids, first_ids, addresses, room[1:3], labels, crc32c_address()) == ALL_SOUND
+        assert np.array_equal(room[1:3], memory.images[0][ids])
+        assert (room[[0, 3]] == 7).all()
+
+
+def test_a_sample_of_a_shard_that_is_not_mapped_is_told_and_nothing_copied() -> None:
+    memory = Memory([3, 2, 4], 10)
+    memory.addresses[1] = 0
+    end, images, _ = memory.gather([0, 4, 8])
+    assert end == NOT_MAPPED
+    assert (images == 7).all()
+    assert memory.gather([0, -1, 8])[0] == ALL_SOUND
+
+
+@pytest.mark.parametrize("row_bytes", [100, STREAMED])
 @pytest.mark.parametrize("bit", [0, 8 * 50 + 3, 8 * 100 - 1])
-def test_one_flipped_bit_is_found_at_its_place(bit: int) -> None:
-    memory = Memory([3, 4], 100)
+def test_one_flipped_bit_is_found_at_its_place(bit: int, row_bytes: int) -> None:
+    memory = Memory([3, 4], row_bytes)
     memory.images[1][2, bit // 8] ^= np.uint8(1 << bit % 8)
     assert memory.gather([0, 6, 5, 1])[0] == 2
 
