@@ -64,6 +64,10 @@ def _text(value: str) -> str:
     return value
 
 
+def _has_controls(value: str) -> bool:
+    return any(unicodedata.category(char) == "Cc" for char in value)
+
+
 def _label_list(labels: tuple[str, ...]) -> tuple[str, ...]:
     if len(labels) < 2:
         raise ValueError(f"expected at least two labels, found {len(labels)}")
@@ -72,6 +76,8 @@ def _label_list(labels: tuple[str, ...]) -> tuple[str, ...]:
         key = unicodedata.normalize("NFC", label).strip().casefold()
         if not key:
             raise ValueError(f"expected names, found {label!r}")
+        if _has_controls(label):
+            raise ValueError(f"expected names without control characters, found {label!r}")
         if key in seen:
             raise ValueError(
                 f"{seen[key]!r} and {label!r} are one label (case and spaces do not tell apart)"
@@ -83,6 +89,8 @@ def _label_list(labels: tuple[str, ...]) -> tuple[str, ...]:
 def _url(value: str) -> str:
     if not value.strip():
         raise ValueError("expected a path or URL, found none")
+    if _has_controls(value):
+        raise ValueError(f"expected a path or URL without control characters, found {value!r}")
     if value.lstrip().startswith(("pipe:", "|", "!")):
         raise ValueError("a command in place of a URL is refused: nothing here runs a shell")
     # Chained URLs (`zip://a::https://...`) hold several; none may carry a secret.

@@ -56,7 +56,9 @@ def list_source(url: str, folder: Path, patience: Patience) -> list[SourceFile]:
     else:
         files = sorted(_local_files(local_path(url, folder)), key=lambda file: file.relative)
     if not files:
-        raise HeadraceError("The source holds no file.", where=url)
+        where = url if is_remote(url) else str(local_path(url, folder))
+        fix = f"put the data into {where}, or correct the url in the card"
+        raise HeadraceError("The source holds no file.", where=where, fix=fix)
     return files
 
 

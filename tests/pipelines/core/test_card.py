@@ -103,6 +103,7 @@ samples: {layout: tables}
         ("[Cat, dog, ' cat']", "'Cat' and ' cat' are one label"),
         ("[\N{LATIN SMALL LETTER E WITH ACUTE}, e\N{COMBINING ACUTE ACCENT}]", "are one label"),
         ("[cat, ' ']", "expected names, found ' '"),
+        (r'["ca\nt", dog]', r"expected names without control characters, found 'ca\nt'"),
         ("[0, 1]", "labels.0: expected a valid string, found 0 (a whole number)"),
     ],
 )
@@ -132,6 +133,12 @@ def test_secret_in_a_url_is_refused_and_not_repeated(tmp_path: Path, url: str) -
 )
 def test_url_without_a_secret_is_accepted(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, GOOD.replace("source\n", f"{url}\n")).sources[0].url == url
+
+
+def test_url_with_a_control_character_is_refused(tmp_path: Path) -> None:
+    # A path that holds a NUL byte is no OSError to Python, but a ValueError.
+    told = complaint(tmp_path, GOOD.replace("source\n", r'"sou\0rce"' + "\n"))
+    assert "sources.0.url: expected a path or URL without control characters" in told
 
 
 @pytest.mark.parametrize("url", ["pipe:curl host", "'| ls'", "' pipe:ls'"])

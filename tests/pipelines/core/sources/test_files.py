@@ -70,6 +70,14 @@ def test_what_cannot_be_listed_is_an_error(tmp_path: Path, make: object, told: s
     assert "source" in str(caught.value.where)
 
 
+def test_source_without_a_file_says_where_the_data_goes(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with pytest.raises(HeadraceError) as caught:
+        list_source("source", tmp_path, PATIENCE)
+    assert caught.value.where == str(tmp_path / "source")
+    assert f"put the data into {tmp_path / 'source'}" in str(caught.value.fix)
+
+
 @pytest.mark.parametrize("num_bytes", [0, 1, 3_000_000])
 def test_copy_is_equal_and_hashed(tmp_path: Path, num_bytes: int) -> None:
     data = os.urandom(num_bytes)
