@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,7 @@ def findings(tree: Tree) -> Iterator[Finding]:
                 where = f"{DVC_YAML}:stages.{stage.name}.outs"
                 fix = "remove `cache: false`, or list it under metrics or plots"
                 yield Finding(where, Kind.UNCACHED_OUT, "outs in DVC's cache", path, fix)
+    yield from _unhashable(tree)
     yield from _git(tree)
     yield from _dvcignore()
 
@@ -102,6 +104,33 @@ def _is_projects(path: str) -> bool:
     file = Path(path)
     is_pythons = file.absolute().is_relative_to(sys.prefix) or "__pycache__" in file.parts
     return file.is_file() and not is_pythons
+
+
+def _unhashable(tree: Tree) -> Iterator[Finding]:
+    """What lies in a dep and is no file: DVC reads all of it before the stage can say a word."""
+    deps = {dep for stage in tree.stages for dep in stage.deps if not is_covered(dep, tree.written)}
+    roots = {path for dep in deps if (path := tree.resolved(dep)) is not None}
+    for folder, folders, names in (entry for root in sorted(roots) for entry in os.walk(root)):
+        for path in (Path(folder, name) for name in (*folders, *names)):
+            found = _obstacle(path)
+            if found:
+                where = str(path).encode("utf-8", "backslashreplace").decode()
+                expected, fix = "a file that DVC can read", "remove, rename or replace it"
+                yield Finding(where, Kind.UNHASHABLE_FILE, expected, found, fix)
+
+
+def _obstacle(path: Path) -> str:
+    """What keeps DVC from hashing a file or from walking a folder; empty if nothing does."""
+    if any("\ud800" <= char <= "\udfff" for char in path.name):  # Bytes that were no UTF-8.
+        return "a name that is not UTF-8"
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return f"a link to nothing: {error.strerror}" if path.is_symlink() else str(error.strerror)
+    if stat.S_ISDIR(mode):
+        is_loop = path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
+        return "a link to a folder that holds it" if is_loop else ""
+    return "" if stat.S_ISREG(mode) else "a pipe, socket or device"
 
 
 def _git(tree: Tree) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,9 @@ from pipelines.core.errors import did_you_mean
 from pipelines.core.params import section_faults, top_level_fields
 from pipelines.core.project import Stage
 from pipelines.core.typed import describe, field_names
+
+# Not a dot at the front: `..` would lead out of datasets/, and git and DVC pass over `.tmp-`.
+_PLAIN_NAME = re.compile(r"[\w-][\w.-]*")
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
@@ -141,3 +145,10 @@ def _top_level(tree: Tree, used: set[str]) -> Iterator[Finding]:
         yield Finding(
             where, Kind.MISSING_PARAM, expected, "no such key", "add the key with a value"
         )
+    for key in sorted(tree.project.interpolated & tree.values.keys()):
+        value = tree.values[key]
+        if not isinstance(value, str) or not _PLAIN_NAME.fullmatch(value):
+            expected = f"one plain name, as ${{{key}}} stands for it in paths and commands"
+            fix = "write letters, digits, `_`, `-` and `.` only"
+            where = f"{PARAMS_YAML}:{key}"
+            yield Finding(where, Kind.WRONG_PARAM, expected, describe(value), fix)

@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,34 @@ def test_without_git_it_says_what_to_do() -> None:
 def test_without_ignore_rules_every_rule_is_missing() -> None:
     Path(".dvcignore").unlink()
     assert short() == [".dvcignore unignored-file"] * 5
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "a pipe, socket or device"),
+        (lambda path: path.symlink_to("nothing"), "a link to nothing: No such file or directory"),
+        (lambda path: path.symlink_to(path.name), "a link to nothing: Too many levels of symbolic"),
+        (lambda path: path.symlink_to(".."), "a link to a folder that holds it"),
+    ],
+)
+def test_what_dvc_cannot_hash_is_named(make: Callable[[Path], None], told: str) -> None:
+    mill.edit("dvc.yaml", "      - grain/${lot}/card.yaml", "      - grain/${lot}")
+    make(Path("grain/rye/odd"))
+    (line,) = found()
+    assert line.startswith("grain/rye/odd unhashable-file")
+    assert told in line
+
+
+def test_file_whose_name_is_not_utf_8_is_named() -> None:
+    mill.edit("dvc.yaml", "      - grain/${lot}/card.yaml", "      - grain/${lot}")
+    Path(os.fsdecode(b"grain/rye/\xff.jpg")).touch()
+    (line,) = found()
+    assert line.startswith("grain/rye/\\udcff.jpg unhashable-file")
+
+
+def test_link_to_a_folder_elsewhere_is_no_obstacle(tmp_path: Path) -> None:
+    mill.edit("dvc.yaml", "      - grain/${lot}/card.yaml", "      - grain/${lot}")
+    (tmp_path / "mill" / "far").mkdir()
+    Path("grain/rye/far").symlink_to(tmp_path / "mill" / "far")
+    assert found() == []
