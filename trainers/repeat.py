@@ -1,6 +1,6 @@
 """Making steps of a run again, and comparing each with what the run kept of it.
 
-The same code as training does the steps (`trainers.train.prepare`, `trainers.session`), with the
+The same code as training does the steps (`trainers.prepare`, `trainers.session`), with the
 params of the record, from the nearest checkpoint of the run at or before the first step, or else
 from the start: a run that has ended has no checkpoints, unless somebody kept them.
 Compared are the digest of the sample ids and the bits of the loss of every step that is made, the
@@ -27,6 +27,7 @@ from trainers.divergence import Undone, skipped
 from trainers.environment import changes, environment
 from trainers.integrity import tensor_faults
 from trainers.launch import StopRequest
+from trainers.prepare import prepare
 from trainers.record import Run
 from trainers.session import Session
 
@@ -118,7 +119,7 @@ def _session(run: Run, data: Path, stack: ExitStack) -> Session:
         code=train.code_of(config),
     )
     saves = stack.enter_context(Checkpoints(state_folder(run_id), config.num_checkpoints))
-    session = train.prepare(config, data, stack, saves, StopRequest())
+    session = prepare(config, data, stack, saves, StopRequest())
     kept, num_steps = run.about.chain["num_steps"], session.schedule.num_steps
     if kept != num_steps:
         raise HeadraceError(

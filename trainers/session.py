@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from pipelines.core.errors import HeadraceError
-from trainers import optim, watchdog
+from trainers import memory, optim, watchdog
 from trainers.chain import digest_of_ids
 from trainers.checkpoint import Checkpoints, Loaded
 from trainers.divergence import is_undone, num_skipped_in_row, rollback, skipped, target
@@ -161,7 +161,10 @@ class Session:
         if not is_undone(step, state.undone):
             optim.set_learning_rate(state.optimizer, self.schedule.learning_rate(step))
             at = Position(batch.epoch, step)
-            outcome = self.trainer.step(at, batch.microbatches, stop=self.stop.is_set)
+            num_samples = batch.microbatches[0].images.shape[0]
+            num_samples //= self.trainer.recipe.num_accumulation_steps
+            with memory.told(state, len(batch.microbatches), num_samples):
+                outcome = self.trainer.step(at, batch.microbatches, stop=self.stop.is_set)
         if not outcome.is_skipped:
             state.ema.update_parameters(state.model)
         self._note(batch, step, outcome)

@@ -8,9 +8,9 @@ import pytest
 
 from pipelines.core.errors import HeadraceError
 from tests.trainers.runs import rewritten
-from trainers import train
 from trainers.chain import Chain
 from trainers.integrity import record_faults, shard_faults, shards_of
+from trainers.prepare import training_plan
 from trainers.reader.index import open_index
 from trainers.reader.order import Order
 from trainers.record import LINEAGE, STEPS, WEIGHTS, open_run
@@ -90,7 +90,7 @@ def test_without_a_record_nothing_can_be_compared(finished: Path) -> None:
 def test_steps_need_the_shards_that_hold_their_samples(finished: Path, data: Path) -> None:
     index = open_index(data)
     split = index.split("train")
-    plan = train.training_plan(open_run(finished).config, index)
+    plan = training_plan(open_run(finished).config, index)
     order = Order(index.version, "train", split.num_rows, plan)
     assert shards_of(order, split, range(8)) == [0, 1, 2]
     for step in range(8):

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.core.errors import HeadraceError
 from tests.decoded import write_decoded
 from tests.servers import serve_web
 from tests.trainers import runs
@@ -106,23 +105,6 @@ def test_data_without_a_val_split_train_without_a_validation_curve(
         "learning_rate",
         "step",
     }
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batch_size": 18}, r"batch_size a multiple of num_logical_workers \* num_accumulation"),
-        ({"num_accumulation_steps": 3}, r"4 \* 3 = 12"),
-        ({"model": "resnet_18"}, "Did you mean 'resnet18'"),
-        ({"lr": 1e30, "warmup_fraction": 0.0}, "diverged"),
-    ],
-)
-def test_bad_settings_are_told_in_one_error(
-    project: Path, changes: dict[str, Any], message: str
-) -> None:
-    set_params(project, **changes)
-    with pytest.raises(HeadraceError, match=message):
-        train_here(project)
 
 
 def test_more_ranks_than_logical_workers_are_refused(project: Path) -> None:

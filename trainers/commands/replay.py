@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipelines.core.errors import HeadraceError
-from trainers import train
 from trainers.chain import digest_of_ids
+from trainers.prepare import training_plan
 from trainers.reader.order import Order
 from trainers.reader.shards import Shards
 from trainers.record import STEPS, Run, find_data, open_run
@@ -69,7 +69,7 @@ def replay(run: Run, data: Path | None, step: int) -> Replayed:
     """
     index = find_data(run, data)
     shards = Shards(index, "train", 1)
-    plan = train.training_plan(run.config, index)
+    plan = training_plan(run.config, index)
     order = Order(index.version, "train", shards.split.num_rows, plan)
     num_steps = run.config.epochs * order.num_steps
     if not 0 <= step < num_steps:
