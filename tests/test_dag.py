@@ -43,8 +43,8 @@ def test_no_stage_opens_a_file_that_it_does_not_declare(built: Path) -> None:
     assert f" {len(STAGES)} stages have run with this code" in said
 
 
-def test_the_line_has_its_six_stages_in_their_order() -> None:
-    expected = ["ingest", "clean", "shard", "decode", "train", "evaluate"]
+def test_the_line_has_its_stages_in_their_order() -> None:
+    expected = ["ingest", "clean", "shard", "decode", "explain", "train", "evaluate"]
     assert [name for name in STAGES if name in expected] == expected
 
 

@@ -31,7 +31,7 @@ from pipelines.core.errors import HeadraceError
 from pipelines.core.mapping import map_over
 from pipelines.core.report import Report
 from pipelines.core.sources.remote import is_remote
-from pipelines.core.storage import replace_folder, temporary_sibling
+from pipelines.core.storage import fsync_path, replace_folder, temporary_sibling
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class Job(Generic[P]):
         params: the validated parameters.
         inputs: what the command line's arguments name, by name; all exist.
         out: the folder to write into, empty at first; becomes the stage's out when `run` returns.
+            Where `--out` has an ending, as `report.html`, the file to write.
         urls: those of the command line's arguments that are URLs; only a module whose `MAY_BE_URL`
             names them is given any.
     """
@@ -128,18 +129,31 @@ def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
         folder = temporary_sibling(out)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        job = Job(name, settings, inputs, folder, stack, [], urls)
+        written_to = folder / out.name if out.suffix else folder
+        job = Job(name, settings, inputs, written_to, stack, [], urls)
         try:
             written: Report = module.run(job)
             report.check_conserved(name, written)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        replace_folder(folder, out)
+        _put(folder, out)
         if report_path is not None:
             report.write(report_path, written)
     job.log.info("done in %.1f s%s", time.monotonic() - started, _tally(written))
     return written
+
+
+def _put(folder: Path, out: Path) -> None:
+    """Put what a stage wrote in its place: the folder, or the file in it that `out` names."""
+    if not out.suffix:
+        replace_folder(folder, out)
+        return
+    file = folder / out.name
+    fsync_path(file)
+    file.replace(out)
+    fsync_path(out.parent)
+    shutil.rmtree(folder)
 
 
 def _tally(written: Report) -> str:

@@ -55,6 +55,18 @@ def test_a_stage_writes_its_out_and_its_report(project: Path) -> None:
     assert names("d") == [".lock-out", "out", "r.json"]
 
 
+def test_an_out_with_an_ending_is_one_file(project: Path) -> None:
+    def page(job: Job[Params]) -> Report:
+        job.out.write_text("x" * job.params.times)
+        return {}
+
+    for times in (2, 3):
+        Path("params.yaml").write_text(f"repeat: {{times: {times}}}\n")
+        execute(page, "--text", "in", "--out", "d/page.html")
+        assert Path("d/page.html").read_text() == "x" * times
+    assert names("d") == [".lock-page.html", "page.html"]
+
+
 def test_a_stage_that_fails_leaves_the_old_out_and_report(project: Path) -> None:
     execute()
 
