@@ -22,10 +22,12 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -107,6 +109,13 @@ class Cache:
                 return file
             if self._closing.wait(_POLL_S):
                 raise Closed
+
+    def seconds_since_written(self, sha256: str) -> float:
+        """How long ago the process that fetches this wrote last; inf: none does."""
+        try:
+            return time.time() - (self.folder / f"tmp-{sha256}").stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def _find(self, blob: Blob) -> BinaryIO | None:
         try:

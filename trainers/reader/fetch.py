@@ -81,6 +81,8 @@ class Fetcher:
         )
         self._durations: deque[float] = deque(maxlen=_NUM_DURATIONS)
         self._process = os.getpid()
+        self.last_piece = time.monotonic()
+        """When a request was last answered."""
 
     def read(self, name: str) -> bytes:
         """All bytes of a small file.
@@ -195,7 +197,8 @@ class Fetcher:
                 raise Closed
             concurrent.futures.wait([future], timeout=_POLL_S)
         data = future.result()
-        self._durations.append(time.monotonic() - started)
+        self.last_piece = time.monotonic()
+        self._durations.append(self.last_piece - started)
         return data
 
     async def _hedged(self, path: str, start: int | None, end: int | None) -> bytes:

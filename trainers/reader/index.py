@@ -37,6 +37,10 @@ class SplitIndex:
         """The file of shard `number`, counted in storage order."""
         return self.folder / str(self.names[number])
 
+    def shard_of(self, sample: int) -> int:
+        """The number of the shard that a sample id lies in."""
+        return int(np.searchsorted(self.first_ids, sample, side="right")) - 1
+
     @property
     def shards(self) -> tuple[Path, ...]:
         """The files of all shards; with very many of them, ask for single ones by `path`."""

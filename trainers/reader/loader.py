@@ -9,7 +9,8 @@
 
 Guarantees: what a batch holds depends on the plan and the data alone, never on ranks, threads, or
 how much is read ahead. Damage is found before a sample is handed out. An error in a thread is
-raised where the batch is asked for. After `close`, no thread, file or buffer of the reader is left.
+raised where the batch is asked for, and a stall is an error. After `close`, no thread, file or
+buffer of the reader is left.
 
 **A batch is valid until the next one is asked for**: its tensors are views of a fixed ring of
 buffers. Clone what must live longer.
@@ -21,7 +22,6 @@ Costs: one copy from the page cache into the batch; `prefetch_batches + 1` buffe
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,16 +32,20 @@ import torch
 from numpy.typing import NDArray
 
 from pipelines.core.errors import HeadraceError
-from trainers.reader.ahead import Batch, Position, ReadAhead
+from trainers.reader.ahead import Batch, Position, ReadAhead, Watch
 from trainers.reader.index import open_index
 from trainers.reader.order import Epoch, Order, Plan, State, check_version, logical_workers_of
 from trainers.reader.remote import open_remote
 from trainers.reader.shards import Shards
 from trainers.reader.slots import Slot
+from trainers.reader.substitute import Report
+from trainers.reader.threads import Threads
 
 # Drawing the order in single batches costs three times as much a sample.
 _SAMPLES_DRAWN_AT_ONCE = 16_384
 _DRAWS_KEPT = 4  # More than threads can be apart.
+_NAMED_SHARDS = 3  # In an error.
+_HUNG_S = 0.5  # Enough for the threads that do not hang.
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Placement:
     """Batches read ahead of the one that is handed out; 1 or more."""
     device: torch.device
     """Where batches are handed out."""
+    stall_timeout_s: float = 300.0
+    """How long a batch may take to come before that is an error."""
 
 
 class Reader:
@@ -66,13 +72,22 @@ class Reader:
         split: `train`, `val` or `test`.
         plan: what to read, in which order.
         placement: which part of it this process reads, and how.
+        on_bad_sample: is told of each damaged sample, which `substitute` then replaces; None:
+            damage is an error.
 
     Raises:
         HeadraceError: data are missing, damaged or less than one batch, or plan and placement
             do not fit each other.
     """
 
-    def __init__(self, source: Path | str, split: str, plan: Plan, placement: Placement) -> None:
+    def __init__(
+        self,
+        source: Path | str,
+        split: str,
+        plan: Plan,
+        placement: Placement,
+        on_bad_sample: Report | None = None,
+    ) -> None:
         self.index = open_index(source)
         self.order = Order(self.index.version, split, self.index.split(split).num_rows, plan)
         if not self.order.num_steps:
@@ -94,12 +109,14 @@ class Reader:
         self._remote = open_remote(self.index, self.order, placement.prefetch_batches + 1)
         num_at_once = self._remote.num_held if self._remote else plan.window_shards or 1
         try:
-            self._shards = Shards(self.index, split, num_at_once, self._remote)
+            self._shards = Shards(self.index, split, num_at_once, self._remote, on_bad_sample)
         except BaseException:
             if self._remote:
                 self._remote.close()
             raise
-        self._threads = ThreadPoolExecutor(placement.num_threads, "headrace-reader")
+        self._threads = Threads(placement.num_threads, "headrace-reader")
+        self._has_stalled = False
+        self._watch = Watch(placement.stall_timeout_s, self._stalled)
         self._reading: ReadAhead | None = None
 
     @property
@@ -139,13 +156,15 @@ class Reader:
                 sample or shard is damaged or missing.
         """
         self._check(state)
+        if self._has_stalled:
+            raise RuntimeError("a thread of this reader hangs: close it and open another")
         if self._reading:
             self._reading.stop()
         end = state.epoch + 1 if num_epochs is None else num_epochs
         if self._remote:
             self._remote.start(state.epoch, state.step, end)
         self._reading = ReadAhead(
-            self._positions(state, end), self._slots, self._fill, self._threads
+            self._positions(state, end), self._slots, self._fill, self._threads, self._watch
         )
         return self._reading
 
@@ -166,12 +185,14 @@ class Reader:
         """Stop reading, join the threads, unmap the shards and let go of the buffers."""
         if self._remote:
             self._remote.close()
-        if self._reading:
-            self._reading.stop()
+        try:
+            if self._reading:
+                self._reading.stop()
+        finally:
             self._reading = None
-        self._threads.shutdown()
-        self._shards.close()
-        self._slots.clear()
+            self._threads.close(_HUNG_S if self._has_stalled else self._watch.timeout_s)
+            self._shards.close()
+            self._slots.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -201,6 +222,24 @@ class Reader:
             for step in range(first, self.num_steps_per_epoch):
                 yield Position(epoch, step)
             first = 0
+
+    def _stalled(self, position: Position) -> HeadraceError | None:
+        """What to tell of a batch that does not come."""
+        if self._remote and self._remote.is_waited_for:
+            return None  # It has a watch of its own, which knows what comes through.
+        self._has_stalled = True
+        numbers = np.searchsorted(
+            self._shards.split.first_ids, self._draws.at(position), side="right"
+        )
+        names = [self._shards.split.names[int(number) - 1] for number in np.unique(numbers)]
+        more = f" and {len(names) - _NAMED_SHARDS} more" if len(names) > _NAMED_SHARDS else ""
+        return HeadraceError(
+            f"A batch has not come for {self._watch.timeout_s:g} s",
+            where=f"split {self.order.split}, epoch {position.epoch}, step {position.step}",
+            found=f"waiting for {', '.join(map(str, names[:_NAMED_SHARDS]))}{more}"
+            f" in {self._shards.folder}",
+            fix="look at the disk, or the network file system, that holds them",
+        )
 
     def _fill(self, slot: Slot, position: Position) -> None:
         slot.before_fill()

@@ -11,6 +11,7 @@ A fault is raised where its shard is opened, never where it was merely fetched a
 import math
 import os
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,8 @@ from trainers.reader.index import Index, SplitIndex
 from trainers.reader.order import Order
 
 NUM_THREADS = 4
-_STALL_S = 900.0  # Beyond all attempts at a shard of the usual size.
+_STALL_S = 480.0  # Without a piece of any shard: beyond all attempts at one.
+_LOOK_S = 5.0
 _JOIN_S = 30.0  # A thread that waits for a process that is stopped must not hold up the end.
 _GIB = 1 << 30
 _OPENED_BESIDES = 1  # A shard that is opened out of turn, to look up keys or single images.
@@ -94,6 +96,7 @@ class RemoteShards:
         self._ready: dict[int, BinaryIO] = {}
         self._faults: dict[int, BaseException] = {}
         self._taken: set[int] = set()
+        self._num_waiting = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"headrace-fetch-{number}", daemon=True)
             for number in range(NUM_THREADS)
@@ -170,7 +173,20 @@ class RemoteShards:
         self._ready.clear()
         self._registered.close()
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a thread waits for a shard at the moment."""
+        return self._num_waiting > 0
+
     def _wait_for(self, number: int) -> None:
+        self._num_waiting += 1
+        try:
+            self._wait_until_ready(number)
+        finally:
+            self._num_waiting -= 1
+
+    def _wait_until_ready(self, number: int) -> None:
+        started = time.monotonic()
         while number not in self._ready:
             if self._closing.is_set():
                 raise RuntimeError("the reader was closed while a shard was waited for")
@@ -179,10 +195,16 @@ class RemoteShards:
             if number not in self._extra:
                 self._extra.append(number)
                 self._changed.notify_all()
-            if not self._changed.wait(_STALL_S):
+            self._changed.wait(_LOOK_S)
+            if time.monotonic() - max(started, self._last_piece(number)) > _STALL_S:
                 raise self._stalled(number)
         if number in self._extra:
             self._extra.remove(number)
+
+    def _last_piece(self, number: int) -> float:
+        """When a piece of any shard came last, or one of this came for another process."""
+        age_s = self.cache.seconds_since_written(str(self._split.digests[number]))
+        return max(self._fetcher.last_piece, time.monotonic() - age_s)
 
     def _stalled(self, number: int) -> HeadraceError:
         digest = str(self._split.digests[number])

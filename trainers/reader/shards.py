@@ -9,13 +9,10 @@ against its CRC-32C when it is first read from a mapping (`gather`), so damage i
 trained on.
 """
 
-import mmap
-import os
 import resource
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -25,13 +22,15 @@ from numpy.typing import NDArray
 from pipelines.core.errors import HeadraceError
 from trainers.reader.gather import ALL_SOUND, NOT_MAPPED, NUM_ADDRESSES, crc32c_address, gather
 from trainers.reader.index import Index, SplitIndex, mend_command
+from trainers.reader.mapped import Shard, open_shard
 from trainers.reader.remote import RemoteShards
+from trainers.reader.substitute import Report, Substitution, candidates
 
 
 class Located(NamedTuple):
     """The mapped shards that some samples lie in; they stay mapped as long as this lives."""
 
-    shards: list["_Shard"]
+    shards: list[Shard]
     first_ids: NDArray[np.int64]  # [s] ascending
     addresses: NDArray[np.int64]  # [s, NUM_ADDRESSES], see `gather`
 
@@ -41,16 +40,30 @@ class Shards:
 
     Safe to use from several threads.
 
+    Args:
+        index, split: what is read.
+        num_at_once: shards that may be read together.
+        remote: what fetches them, where they are behind a URL.
+        report: is told of damaged samples, which are then replaced; None: damage is an error.
+
     Raises:
         HeadraceError: `num_at_once` shards, those that may be read together, are more than may be
             open.
     """
 
     def __init__(
-        self, index: Index, split: str, num_at_once: int, remote: RemoteShards | None = None
+        self,
+        index: Index,
+        split: str,
+        num_at_once: int,
+        remote: RemoteShards | None = None,
+        report: Report | None = None,
     ) -> None:
         self.index = index
         self._remote = remote
+        self._report = report
+        self._substituting = threading.Lock()
+        self._substitutes: dict[int, int] = {}
         self.split: SplitIndex = index.split(split)
         self.max_open = _max_open_files()
         if min(num_at_once, len(self.split.names)) > self.max_open:
@@ -60,7 +73,7 @@ class Shards:
                 found=str(num_at_once),
                 fix="lower window_shards in params.yaml, or raise the limit with `ulimit -n`",
             )
-        self._open: dict[int, _Shard] = {}  # The one opened first comes first.
+        self._open: dict[int, Shard] = {}  # The one opened first comes first.
         self._all: Located | None = None  # Made anew after a change of what is open.
         self._addresses = np.zeros((len(self.split.names), NUM_ADDRESSES), np.int64)
         self._lock = threading.Lock()
@@ -76,8 +89,17 @@ class Shards:
             labels: [m] int64, contiguous, to be filled; `gather.IGNORED_LABEL` where padded.
 
         Raises:
-            HeadraceError: a sample or shard is damaged or missing.
+            HeadraceError: a shard is damaged or missing; so is a sample, and none may replace it.
         """
+        done = 0
+        while (end := self._gather(ids[done:], images[done:], labels[done:])) != ALL_SOUND:
+            place = done + end
+            self._substitute(int(ids[place]), images[place:][:1], labels[place:][:1])
+            done = place + 1
+
+    def _gather(
+        self, ids: NDArray[np.int64], images: NDArray[np.uint8], labels: NDArray[np.int64]
+    ) -> int:
         # Holds the mappings until the copy is done, whatever other threads open and close.
         located = self._all or self._locate_all()
         checksum = crc32c_address()
@@ -85,8 +107,29 @@ class Shards:
         if end == NOT_MAPPED:
             located = self.locate(ids[ids >= 0])
             end = gather(ids, located.first_ids, located.addresses, images, labels, checksum)
-        if end != ALL_SOUND:
-            raise self.damage(int(ids[end]))
+        return int(end)
+
+    def _substitute(self, sample: int, image: NDArray[np.uint8], label: NDArray[np.int64]) -> None:
+        if self._report is None:
+            raise self.damage(sample)
+        # One at a time: what is out of turn has room for one shard in the cache of a bucket.
+        with self._substituting:
+            for other in candidates(self.index.version, self.split, sample):
+                if self._gather(np.array([other]), image, label) == ALL_SOUND:
+                    break
+            else:
+                raise self.damage(sample)
+            if sample not in self._substitutes:
+                self._substitutes[sample] = other
+                key, other_key = self.keys(np.array([sample, other]))
+                where = str(self.damage(sample).where)
+                self._report(Substitution(sample, key, other, other_key, where))
+            self.unmap_unneeded()
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are that are mapped."""
+        return self._remote.cache.folder if self._remote else self.split.folder
 
     def locate(self, ids: NDArray[np.int64]) -> Located:
         """Map the shards of `ids` ([m] int64, no padding), opening those that are closed."""
@@ -159,113 +202,16 @@ class Shards:
             self._addresses[number] = 0
             self._all = None
 
-    def _get(self, number: int) -> "_Shard":
+    def _get(self, number: int) -> Shard:
         shard = self._open.get(number)
         if shard is None:
-            shard = _open_shard(self.index, self.split, number, self._remote)
+            shard = open_shard(self.index, self.split, number, self._remote)
             self._open[number] = shard
             self._addresses[number] = shard.addresses
             self._all = None
             if len(self._open) > self.max_open:
                 self._close(next(iter(self._open)))
         return shard
-
-
-@dataclass(frozen=True, eq=False)
-class _Shard:
-    """One mapped shard; the arrays keep the mapping alive."""
-
-    path: Path
-    batch: pa.RecordBatch
-    images: NDArray[np.uint8]  # [rows, H * W * C]
-    labels: NDArray[np.int32]
-    checksums: NDArray[np.uint32]
-    verified: NDArray[np.uint8]  # 1 where the row was checked since it was mapped
-
-    @property
-    def addresses(self) -> tuple[int, ...]:
-        """Where the arrays lie, in the order that `gather` takes them."""
-        arrays = (self.images, self.labels, self.checksums, self.verified)
-        return tuple(array.ctypes.data for array in arrays)
-
-
-def _open_shard(
-    index: Index, split: SplitIndex, number: int, remote: RemoteShards | None
-) -> _Shard:
-    file = remote.open(number) if remote else _open_file(split.path(number))
-    path, num_rows = Path(file.name), int(split.num_rows[number])
-    mapping = _map(file, path, int(split.num_bytes[number]))
-    try:
-        batch = pa.ipc.open_file(pa.py_buffer(mapping)).get_batch(0)
-        # Costs about 0.1 us a row; a damaged offset must not lead out of the mapping.
-        batch.validate(full=True)
-        _check_layout(path, batch, _schema(index.shape), num_rows)
-        tensors = cast("pa.ExtensionArray[Any]", batch.column("image"))
-        images = tensors.storage.flatten().to_numpy().reshape(num_rows, -1)
-        labels = batch.column("label").to_numpy()
-        checksums = batch.column("crc32c").to_numpy()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(path, "an Arrow IPC file of one record batch", str(error)) from None
-    _check_labels(path, batch, labels, len(index.labels))
-    return _Shard(path, batch, images, labels, checksums, np.zeros(num_rows, np.uint8))
-
-
-def _check_layout(path: Path, batch: pa.RecordBatch, expected: pa.Schema, num_rows: int) -> None:
-    num_nulls = sum(column.null_count for column in batch.columns)
-    if not batch.schema.equals(expected) or batch.num_rows != num_rows or num_nulls:
-        found = f"{batch.num_rows} rows, {num_nulls} nulls of\n{batch.schema.to_string()}"
-        raise _damaged(path, f"{num_rows} rows, 0 nulls of\n{expected.to_string()}", found)
-
-
-def _check_labels(
-    path: Path, batch: pa.RecordBatch, labels: NDArray[np.int32], num_classes: int
-) -> None:
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if wrong.size:
-        row = int(wrong[0])
-        found = f"{labels[row]} at row {row}, key {batch.column('key')[row].as_py()!r}"
-        raise _damaged(path, f"labels within 0..{num_classes - 1}", found)
-
-
-def _map(file: BinaryIO, path: Path, num_bytes: int) -> mmap.mmap:
-    with file:
-        # A mapping longer than its file is a crash at the first touch of the missing part.
-        found = os.fstat(file.fileno()).st_size
-        if found != num_bytes:
-            raise _damaged(path, f"{num_bytes} bytes", f"{found} bytes")
-        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-
-
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        raise HeadraceError(
-            "A shard of the decoded dataset is missing",
-            where=str(path),
-            fix="dvc checkout, or else dvc repro decode",
-        ) from None
-
-
-def _schema(shape: tuple[int, int, int]) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field("image", pa.fixed_shape_tensor(pa.uint8(), shape), nullable=False),
-            pa.field("key", pa.string(), nullable=False),
-            pa.field("label", pa.int32(), nullable=False),
-            pa.field("crc32c", pa.uint32(), nullable=False),
-        ]
-    )
-
-
-def _damaged(path: Path, expected: str, found: str) -> HeadraceError:
-    return HeadraceError(
-        "A shard of the decoded dataset is damaged",
-        where=str(path),
-        expected=expected,
-        found=found,
-        fix=mend_command(path),
-    )
 
 
 def _max_open_files() -> int:

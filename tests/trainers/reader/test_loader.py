@@ -15,6 +15,8 @@ from pipelines.core.errors import HeadraceError
 from tests.decoded import draw, write_decoded
 from trainers.reader.loader import Placement, Reader
 from trainers.reader.order import PADDING, Plan, State, evaluation, training
+from trainers.reader.shards import Shards
+from trainers.reader.substitute import Report, Substitution
 
 SHAPE = (4, 3, 1)
 ROWS = {"train": [30, 1, 0, 7, 52], "val": [5], "test": [9, 14]}
@@ -46,9 +48,11 @@ def read(
     split: str = "train",
     state: State | None = None,
     num_epochs: int | None = None,
+    on_bad_sample: Report | None = None,
     **placement: Any,
 ) -> list[Read]:
-    with Reader(folder, split, plan, dataclasses.replace(ALONE, **placement)) as reader:
+    place = dataclasses.replace(ALONE, **placement)
+    with Reader(folder, split, plan, place, on_bad_sample) as reader:
         return [
             Read(
                 batch.epoch,
@@ -185,6 +189,66 @@ def test_a_flipped_bit_surfaces_where_the_batch_is_asked_for(tmp_path: Path) -> 
     with pytest.raises(HeadraceError) as caught:
         read(tmp_path)
     assert caught.value.where == f"{shard}:row 13, key 'train/00001/000013'"
+
+
+def damage(shard: Path, rows: list[int]) -> None:
+    """Flip a bit of some images of the second shard, which has 20."""
+    content = bytearray(shard.read_bytes())
+    for row in rows:
+        content[content.index(draw(20, SHAPE, 10, [0, 1])[0][row].tobytes())] ^= 1
+    shard.write_bytes(content)
+
+
+def test_a_substitute_changes_no_step_no_order_and_no_other_sample(tmp_path: Path) -> None:
+    write_decoded(tmp_path, splits={"train": [20, 20, 9]}, shape=SHAPE)
+    sound = read(tmp_path, num_epochs=2)
+    damage(tmp_path / "train-00001.arrow", [13, 4])
+    images = np.concatenate([draw(n, SHAPE, 10, [0, i])[0] for i, n in enumerate([20, 20, 9])])
+    labels = np.concatenate([draw(n, SHAPE, 10, [0, i])[1] for i, n in enumerate([20, 20, 9])])
+    for num_threads in (1, 3):
+        told: list[Substitution] = []
+        found = read(tmp_path, num_epochs=2, on_bad_sample=told.append, num_threads=num_threads)
+        others = {one.sample: one.substitute for one in told}
+        assert sorted(others) == [24, 33]
+        assert len(told) == 2  # Once each, however many epochs.
+        assert [one.key for one in sorted(told)] == ["train/00001/000004", "train/00001/000013"]
+        assert max(told).where == f"{tmp_path}/train-00001.arrow:row 13, key '{max(told).key}'"
+        assert [part[:4] for part in found] == [part[:4] for part in sound]
+        for part in found:
+            used = [others.get(sample, sample) for sample in part.ids]
+            assert part.images == images[used].tobytes()
+            assert list(part.labels) == labels[used].tolist()
+
+
+def test_where_nothing_sound_is_left_damage_is_an_error(tmp_path: Path) -> None:
+    write_decoded(tmp_path, splits={"train": [0, 20]}, shape=SHAPE)
+    shard = tmp_path / "train-00001.arrow"
+    content = bytearray(shard.read_bytes())
+    for image in draw(20, SHAPE, 10, [0, 0])[0]:
+        content[content.index(image.tobytes())] ^= 1
+    shard.write_bytes(content)
+    told: list[Substitution] = []
+    with pytest.raises(HeadraceError, match="does not match its checksum"):
+        read(tmp_path, on_bad_sample=told.append)
+    assert told == []
+
+
+@pytest.mark.timeout(60)
+def test_a_disk_that_hangs_is_told_and_holds_up_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(Shards, "read", lambda *_: hangs.wait(60))
+    place = dataclasses.replace(ALONE, stall_timeout_s=0.1)
+    with Reader(folder, "train", PLAN, place) as reader:
+        with pytest.raises(HeadraceError, match=r"has not come for 0\.1 s") as caught:
+            next(reader.batches(reader.start()))
+        with pytest.raises(RuntimeError, match="hangs"):
+            reader.batches(reader.start())
+    assert caught.value.where == "split train, epoch 0, step 0"
+    assert str(caught.value.found).startswith("waiting for train-0000")
+    assert str(caught.value.found).endswith(f" in {folder}")
+    hangs.set()
 
 
 @pytest.mark.parametrize(

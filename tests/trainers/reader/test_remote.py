@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from pipelines.core.cluster import machine
 from pipelines.core.errors import HeadraceError
-from tests.decoded import write_decoded
+from tests.decoded import draw, write_decoded
 from tests.servers import Proxy, point_at_s3, serve_faulty, serve_s3
 from trainers.reader import fetch, remote
 from trainers.reader.loader import Placement, Reader
 from trainers.reader.order import PADDING, Plan, evaluation, training
+from trainers.reader.substitute import Substitution
 
 SHAPE = (8, 8, 3)
 ROWS = {"train": [30, 5, 41, 7, 52, 18, 25, 33], "val": [14, 9]}
@@ -203,6 +204,25 @@ def test_two_versions_share_what_is_equal_and_mix_nothing(
     num_before = len(shard_files(cache))
     assert read(f"file://{other}") == read(other)
     assert len(shard_files(cache)) == 2 * num_before
+
+
+def test_a_damaged_sample_in_the_cache_has_its_substitute_with_no_room_to_spare(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, told = f"file://{folder}", list[Substitution]()
+    needed = held_bytes(url, PLAN)
+    expected = read(url)
+    for number, rows in enumerate(ROWS["train"]):
+        image = draw(rows, SHAPE, 10, [0, number])[0][rows // 2].tobytes()
+        for path in shard_files(cache):
+            content = path.read_bytes()
+            path.write_bytes(content.replace(image, bytes([image[0] ^ 1]) + image[1:]))
+    monkeypatch.setenv("HEADRACE_CACHE_MAX_GIB", repr(needed / (1 << 30)))
+    with Reader(url, "train", PLAN, ALONE, told.append) as reader:
+        batches = reader.batches(reader.start(), num_epochs=2)
+        ids = [part.ids.numpy().tobytes() for batch in batches for part in batch.microbatches]
+    assert ids == [part[2] for part in expected]
+    assert len(told) == len(ROWS["train"])
 
 
 def test_keys_and_images_come_out_of_turn(folder: Path) -> None:
