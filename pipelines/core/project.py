@@ -172,7 +172,7 @@ def _stage(name: str, block: Any, path: Path) -> Stage:
 
 def _command(name: str, cmd: str, where: str) -> tuple[str, dict[str, str]]:
     """The module and the arguments of a stage's command."""
-    match shlex.split(cmd):
+    match _words(cmd):
         case ["python", "-m", module, *rest] if len(rest) % 2 == 0 and all(
             flag.startswith("--") for flag in rest[::2]
         ):
@@ -185,6 +185,14 @@ def _command(name: str, cmd: str, where: str) -> tuple[str, dict[str, str]]:
                 expected="python -m MODULE --name path ... --out path",
                 found=cmd,
             )
+
+
+def _words(cmd: str) -> list[str]:
+    """What a shell would take for the words of a command; none where a quote is not closed."""
+    try:
+        return shlex.split(cmd)
+    except ValueError:
+        return []
 
 
 def _list(block: Mapping[str, Any], key: str, where: str) -> list[Any]:

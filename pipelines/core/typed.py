@@ -37,7 +37,7 @@ def read_yaml(path: Path, *, fix: str | None = None) -> dict[str, Any]:
     """Read a YAML file that holds a mapping.
 
     Raises:
-        HeadraceError: no such file, not UTF-8, not YAML (tabs, duplicate keys, ...), or not a
+        HeadraceError: no such file, not readable, not UTF-8, not YAML (a tab, a key twice) or no
             mapping; with line and column.
     """
     try:
@@ -48,6 +48,10 @@ def read_yaml(path: Path, *, fix: str | None = None) -> dict[str, Any]:
         raise HeadraceError(
             f"{path.name} is not UTF-8 text.", where=str(path), found=str(error)
         ) from None
+    except OSError as error:  # A folder of that name, or one that may not be read.
+        raise HeadraceError(
+            f"{path.name} cannot be read.", where=str(path), found=error.strerror, fix=fix
+        ) from None
     try:
         loaded = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
@@ -56,7 +60,9 @@ def read_yaml(path: Path, *, fix: str | None = None) -> dict[str, Any]:
         raise HeadraceError(
             f"{path.name} is not valid YAML.", where=where, found=_problem(error)
         ) from None
-    except YAMLError as error:
+    # ruamel.yaml lets Python's own errors through: for a 13th month, a tag `!!int` before a word,
+    # thousands of brackets.
+    except (YAMLError, ValueError, RecursionError) as error:
         raise HeadraceError(
             f"{path.name} is not valid YAML.", where=str(path), found=str(error)
         ) from None
@@ -66,8 +72,7 @@ def read_yaml(path: Path, *, fix: str | None = None) -> dict[str, Any]:
             where=str(path),
             found=describe(loaded),
         )
-    odd = next((key for key in loaded if not isinstance(key, str)), None)
-    if odd is not None:
+    for odd in (key for key in loaded if not isinstance(key, str)):
         raise HeadraceError(
             f"Keys of {path.name} must be text.", where=f"{path}:{odd}", found=describe(odd)
         )

@@ -57,6 +57,7 @@ def test_known_keys_are_those_tracked_or_interpolated(tmp_path: Path) -> None:
         ("stages: {x: {cmd: [a, b]}}", "needs one command"),
         ("stages: {x: {cmd: python x.py}}", "has a command of another form"),
         ("stages: {x: {cmd: python -m x --out}}", "has a command of another form"),
+        ("stages: {x: {cmd: 'python -m \"x'}}", "has a command of another form"),
     ],
 )
 def test_another_form_of_dvc_yaml_is_told_in_words(tmp_path: Path, text: str, part: str) -> None:

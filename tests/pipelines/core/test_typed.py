@@ -75,7 +75,11 @@ def test_all_faults_come_in_one_error() -> None:
         (b"- a", "must hold a mapping"),
         (b"", "must hold a mapping"),
         (b"1: a", "must be text"),
+        (b"null: a", "must be text"),
         (b"a: \xff", "not UTF-8"),
+        (b"a: 2026-13-01", "month must be in 1..12"),
+        (b"a: !!int word", "not valid YAML"),
+        (b"a: " + 5000 * b"[", "not valid YAML"),
         (b"a: !!python/object:os.system {}", "not valid YAML"),
     ],
 )
@@ -85,6 +89,11 @@ def test_a_file_that_is_no_mapping_is_told_in_words(tmp_path: Path, text: bytes,
     with pytest.raises(HeadraceError) as caught:
         read_yaml(path)
     assert part in str(caught.value)
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match=r"cannot be read(.|\n)*Is a directory"):
+        read_yaml(tmp_path)
 
 
 def test_a_missing_file_is_told_with_what_to_do(tmp_path: Path) -> None:
