@@ -7,6 +7,7 @@ again elsewhere.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import sys
@@ -26,17 +27,18 @@ R = TypeVar("R")
 
 _RETRIES = 2
 _SECONDS_BETWEEN_LINES = 10.0
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 log = logging.getLogger("headrace.progress")
 
 
 class _Fault(Generic[R]):
-    """A HeadraceError as a result.
+    """A HeadraceError, or that a disk is full, as a result.
 
-    Raising it in the task would have Dask retry what cannot get better.
+    Raising it in the task would have Dask retry what cannot get better, and log each try.
     """
 
-    def __init__(self, error: HeadraceError) -> None:
+    def __init__(self, error: HeadraceError | OSError) -> None:
         self.error = error
 
 
@@ -44,6 +46,10 @@ def _guarded(function: Callable[[T], R], item: T) -> R | _Fault[R]:
     try:
         return function(item)
     except HeadraceError as error:
+        return _Fault(error)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
         return _Fault(error)
 
 
@@ -53,7 +59,8 @@ def map_over(
     """`[function(item) for item in items]` on a Dask cluster, with progress.
 
     Raises:
-        HeadraceError: the first in the order of items, once all tasks have ended.
+        HeadraceError: the first in the order of items, once all tasks have ended; or the OSError
+            that a disk is full.
         Exception: what a task raised each of the three times that it was tried.
     """
     from distributed import as_completed  # noqa: PLC0415 - half a second that most stages can save

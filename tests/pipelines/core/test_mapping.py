@@ -1,5 +1,7 @@
+import errno
 import functools
 import logging
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +67,22 @@ def test_a_fault_is_not_retried_and_the_first_in_order_is_raised(
     with pytest.raises(HeadraceError, match="no 2"):
         map_over(client, functools.partial(refuse, tmp_path), [3, 1, 2][::-1], describe="t")
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def fill_the_disk(folder: Path, number: int) -> int:
+    (folder / f"{number}-{time.monotonic_ns()}").touch()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x.tar")
+
+
+def test_a_full_disk_is_told_once_and_not_tried_again(
+    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        map_over(client, functools.partial(fill_the_disk, tmp_path), [1], describe="t")
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == "x.tar"
+    assert len(list(tmp_path.iterdir())) == 1
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_progress_passes_everything_on_and_says_how_far_it_is(
