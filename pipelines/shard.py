@@ -138,7 +138,7 @@ def _common_metadata(manifests: list[Path], folder: Path) -> Mapping[str, Any]:
     fix = "`dvc repro` builds them again"
     if not manifests:
         raise HeadraceError("There is no manifest to pack.", where=str(folder), fix=fix)
-    found = {path: records.metadata(pa.parquet.read_schema(path)) for path in manifests}
+    found = {path: records.metadata(records.read_parquet_schema(path)) for path in manifests}
     common = found[manifests[0]]
     for path, own in found.items():
         if own != common:

@@ -7,13 +7,16 @@ depend on it, hence the pinned `requirements.lock`.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from pipelines.core.errors import HeadraceError
 
 SPLITS = ("train", "val", "test")
 
@@ -70,16 +73,42 @@ def metadata(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write one Parquet file; equal tables give equal bytes.
+    """Write one Parquet file with a checksum a page; equal tables give equal bytes.
 
     It goes into a stage's temporary folder: the runner flushes that and renames it as a whole.
     """
-    pq.write_table(table.combine_chunks(), path, compression="zstd")
+    pq.write_table(table.combine_chunks(), path, compression="zstd", write_page_checksum=True)
 
 
 def read_parquet(path: Path) -> pa.Table:
-    """Read one Parquet file with its schema metadata."""
-    return pq.ParquetFile(path).read()
+    """Read one Parquet file of a stage, with its schema metadata; its checksums are compared.
+
+    Raises:
+        HeadraceError: the file is damaged.
+    """
+    with _damage_told(path):
+        return pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+def read_parquet_schema(path: Path) -> pa.Schema:
+    """Read the schema alone; raises as `read_parquet`."""
+    with _damage_told(path):
+        return pq.read_schema(path)
+
+
+@contextlib.contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise HeadraceError(
+            "A table that a stage wrote is damaged.",
+            where=str(path),
+            found=str(error).splitlines()[0],
+            fix=f"`rm -f {path} && dvc repro` makes it again",
+        ) from None
 
 
 def write_ipc(path: Path, table: pa.Table) -> None:
@@ -95,8 +124,12 @@ def write_ipc(path: Path, table: pa.Table) -> None:
 
 
 def read_ipc(path: Path) -> pa.Table:
-    """Map an Arrow IPC file into memory and return it as a table without copying."""
-    with pa.memory_map(str(path), "r") as source:
+    """Map an Arrow IPC file into memory and return it as a table without copying.
+
+    Raises:
+        HeadraceError: the file is cut, or its frame is damaged; its values have no checksum here.
+    """
+    with _damage_told(path), pa.memory_map(str(path), "r") as source:
         return pa.ipc.open_file(source).read_all()
 
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.core import records
+from pipelines.core.errors import HeadraceError
 
 TABLE = pa.table({"key": ["a", "b"], "value": [1, 2]})
 
@@ -38,6 +39,40 @@ def test_an_ipc_file_has_one_record_batch_even_when_empty(tmp_path: Path) -> Non
         records.write_ipc(tmp_path / name, table)
         with pa.memory_map(str(tmp_path / name)) as source:
             assert pa.ipc.open_file(source).num_record_batches == 1
+
+
+def test_a_flipped_bit_among_the_values_of_a_parquet_file_never_goes_unnoticed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.parquet"
+    records.write_parquet(path, TABLE)
+    data = path.read_bytes()
+    footer_bytes = int.from_bytes(data[-8:-4], "little")  # Which has no checksum.
+    told = []
+    for place in range(len(data) - 8 - footer_bytes):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        try:
+            assert records.read_parquet(path).equals(TABLE), place
+        except HeadraceError as error:
+            told.append(error)
+    assert len(told) > (len(data) - footer_bytes) // 4
+    assert {error.where for error in told} == {str(path)}
+    assert {error.fix for error in told} == {f"`rm -f {path} && dvc repro` makes it again"}
+
+
+@pytest.mark.parametrize("read", [records.read_parquet, records.read_parquet_schema])
+def test_a_cut_parquet_file_is_told(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    records.write_parquet(tmp_path / "a", TABLE)
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-9])
+    with pytest.raises(HeadraceError, match="is damaged"):
+        read(tmp_path / "a")
+
+
+def test_a_cut_ipc_file_is_told(tmp_path: Path) -> None:
+    records.write_ipc(tmp_path / "a", TABLE)
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-9])
+    with pytest.raises(HeadraceError, match="is damaged"):
+        records.read_ipc(tmp_path / "a")
 
 
 def test_rejected_rows_stand_in_the_order_of_their_keys() -> None:
