@@ -90,11 +90,6 @@ def too_many_bytes(num_bytes: int, limits: Limits) -> Features:
     return Features(reason=Reason.TOO_MANY_BYTES, detail=detail, num_bytes=num_bytes)
 
 
-def unreadable(detail: str, num_bytes: int = 0) -> Features:
-    """Features of a file whose bytes cannot be had, such as a damaged member of an archive."""
-    return Features(reason=Reason.UNREADABLE, detail=tidy(detail), num_bytes=num_bytes)
-
-
 def tidy(message: str) -> str:
     """A library's message on one short line, without memory addresses."""
     plain = re.sub(r"<[^>]* at 0x[0-9a-f]+>", "the data", message)
