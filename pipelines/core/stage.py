@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from pipelines.core import cluster, params, report
 from pipelines.core.audit import Opened
@@ -248,10 +248,10 @@ def exclusive(out: Path) -> Iterator[None]:
     """Hold the lock of an output; the kernel frees it when the process ends, however it ends.
 
     Raises:
-        HeadraceError: another process holds it; names its process id.
+        HeadraceError: another process holds it; names its process id. Or the folder of the output
+            is read-only.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_name(f".lock-{out.name}").open("a+") as file:
+    with _lock_file(out) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -266,6 +266,21 @@ def exclusive(out: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _lock_file(out: Path) -> TextIO:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return out.with_name(f".lock-{out.name}").open("a+")
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise HeadraceError(
+            "The output may not be written.",
+            where=str(out),
+            found=f"{error.filename}: {error.strerror}",
+            fix=f"make the folder {out.parent} writable (`chmod u+w {out.parent}`, or its mount)",
+        ) from None
 
 
 @contextlib.contextmanager

@@ -140,6 +140,20 @@ def test_a_second_run_on_the_same_out_is_refused_by_the_process_that_holds_it(
     execute()
 
 
+def test_an_out_in_a_read_only_folder_is_told_in_words(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)  # For root, no folder is read-only.
+    with (
+        pytest.raises(HeadraceError, match=r"may not be written(.|\n)*d/.lock-out: Read-only file"),
+        stage.exclusive(Path("d/out")),
+    ):
+        pass
+
+
 def square(number: int) -> int:
     return number * number
 
