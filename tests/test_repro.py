@@ -68,7 +68,7 @@ def test_an_experiment_with_another_rate_trains_and_judges_and_nothing_else(copy
     assert "accuracy" in differences["runs/evaluate/metrics.json"]
     run(copy, "dvc", "plots", "show", "-o", "plots")
     page = (copy / "plots" / "index.html").read_text()
-    for part in ("confusion", "classes.csv", "mistakes", "train/loss"):
+    for part in ("Confusion matrix", "Recall of", "Precision of", "mistakes", "train/loss"):
         assert part in page
 
 
