@@ -81,7 +81,15 @@ def _read_csv(data: bytes, where: str, columns: Columns, delimiter: str) -> list
     records = _csv_records(lines, delimiter)
     header = next((fields for _, fields, _ in records if fields), None)
     if header is None:
-        raise HeadraceError("The metadata file is empty.", where=where, expected="a header line")
+        raise _empty(where, "a header line")
+    if any(map(_has_odd_characters, header)):
+        raise HeadraceError(
+            "The metadata file has a header that is not UTF-8, or holds control characters.",
+            where=where,
+            expected="UTF-8 text, or UTF-16 with a byte order mark",
+            found=ascii(delimiter.join(header)[:60]),
+            fix="write it as UTF-8, such as by `iconv -f UTF-16LE -t UTF-8`",
+        )
     pick = _picker(header, where, columns)
     rows = []
     for number, fields, fault in records:
@@ -89,6 +97,11 @@ def _read_csv(data: bytes, where: str, columns: Columns, delimiter: str) -> list
         too_long = f"{len(fields)} values in a table of {len(header)} columns"
         rows.append(_row(number, pick(fields), fault or (too_long if has_extra else "")))
     return rows
+
+
+def _empty(where: str, expected: str) -> HeadraceError:
+    fix = "fill it, or name another under `samples.metadata` in the card"
+    return HeadraceError("The metadata file is empty.", where=where, expected=expected, fix=fix)
 
 
 def _text(data: bytes) -> str:
@@ -126,7 +139,7 @@ def _read_json_lines(data: bytes, where: str, columns: Columns) -> list[Row]:
     records = [(number, *_json_object(line)) for number, line in lines]
     names = dict.fromkeys(name for _, record, _ in records for name in record)
     if not records:
-        raise HeadraceError("The metadata file is empty.", where=where, expected="JSON objects")
+        raise _empty(where, "a JSON object a line")
     pick = _picker(list(names), where, columns)
     order = list(names)
     return [
@@ -155,7 +168,10 @@ def _read_parquet(data: bytes, where: str, columns: Columns) -> list[Row]:
         table = file.read(columns=wanted)
     except (pa.ArrowException, OSError) as error:
         raise HeadraceError(
-            "The metadata file is not a sound Parquet file.", where=where, found=str(error)
+            "The metadata file is not a sound Parquet file.",
+            where=where,
+            found=str(error).splitlines()[0],
+            fix="write it anew, then `dvc repro`",
         ) from None
     values = [table.column(name).to_pylist() for name in wanted]
     blank = [None] * table.num_rows

@@ -205,6 +205,7 @@ def _damaged(item: Item, error: Exception) -> HeadraceError:
         "The compressed archive is cut or damaged.",
         where=item.file.place,
         found=str(error) or type(error).__name__,
+        fix="put a whole one in its place, and run the command again",
     )
 
 

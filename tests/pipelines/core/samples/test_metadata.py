@@ -41,6 +41,12 @@ def test_csv_in_utf_16_and_tsv_are_read() -> None:
     assert read(text.encode("utf-16"), "labels.TSV", COLUMNS) == PLAIN
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-32"])
+def test_csv_in_another_encoding_is_told_as_such(encoding: str) -> None:
+    with pytest.raises(HeadraceError, match=r"not UTF-8(.|\n)*iconv"):
+        read("path,label,split\na.png,cat,train\n".encode(encoding), "labels.csv", COLUMNS)
+
+
 def test_blank_lines_are_no_rows_and_lines_keep_their_numbers() -> None:
     rows = csv("path,label,split\n\na.png,cat,train\n , ,\nb.png,dog,test\n")
     assert [(row.number, row.path) for row in rows] == [(3, "a.png"), (5, "b.png")]
