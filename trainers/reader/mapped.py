@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines.core.errors import HeadraceError
-from trainers.reader.index import Index, SplitIndex, mend_command
+from trainers.reader.index import Index, SplitIndex, as_numpy, mend_command
 from trainers.reader.remote import RemoteShards
 
 
@@ -52,9 +52,9 @@ def open_shard(index: Index, split: SplitIndex, number: int, remote: RemoteShard
         batch.validate(full=True)
         _check_layout(path, batch, _schema(index.shape), num_rows)
         tensors = cast("pa.ExtensionArray[Any]", batch.column("image"))
-        images = tensors.storage.flatten().to_numpy().reshape(num_rows, -1)
-        labels = batch.column("label").to_numpy()
-        checksums = batch.column("crc32c").to_numpy()
+        images = as_numpy(tensors.storage.flatten()).reshape(num_rows, -1)
+        labels = as_numpy(batch.column("label"))
+        checksums = as_numpy(batch.column("crc32c"))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(path, "an Arrow IPC file of one record batch", str(error)) from None
     _check_labels(path, batch, labels, len(index.labels))
