@@ -99,14 +99,9 @@ def run(job: stage.Job[Params]) -> Report:
     )
     index = joined.rows.sort_by([("split", "ascending"), ("bucket", "ascending")])
     moments = Moments.total((_moments(counts) for counts in joined.counts), settings.channels)
-    told = {
-        **records.metadata(source.schema),
-        "format": decoded.FORMAT,
-        "shape": settings.shape,
-        "mean": moments.mean,
-        "std": moments.std,
-    }
-    records.write_ipc(job.out / "index.arrow", records.with_metadata(index, told))
+    told = {"shape": settings.shape, "mean": moments.mean, "std": moments.std}
+    known = {**records.metadata(source.schema), "format": decoded.FORMAT, **told}
+    records.write_ipc(job.out / "index.arrow", records.with_metadata(index, known))
     records.write_parquet(job.out / "rejected.parquet", joined.rejected)
     splits: Counter[str] = Counter()
     for row in (rows := index.to_pylist()):
@@ -119,9 +114,7 @@ def run(job: stage.Job[Params]) -> Report:
         "splits": splits,
         "num_shards": index.num_rows,
         "num_bytes": sum(row["num_bytes"] for row in rows),
-        "shape": settings.shape,
-        "mean": moments.mean,
-        "std": moments.std,
+        **told,
         "dataset_version": sha256_file(job.out / "index.arrow"),
     }
 

@@ -100,9 +100,7 @@ def in_tables(
         HeadraceError: there is no such metadata file, or it cannot be read as one.
     """
     sound, dropped = _sound(files)
-    by_path: dict[str, list[RawFile]] = defaultdict(list)
-    for file in sound:
-        by_path[file.path].append(file)
+    by_path = _by_path(sound)
     tables = by_path.get(_normal(path), [])
     if not tables:
         raise _no_metadata(sound, path)
@@ -116,12 +114,18 @@ def in_tables(
                 dropped.append(found)
             else:
                 claims.append(Claim(found, row.label, row.split, (place(table), row.number)))
-    dropped += [
-        dropped_file(file, Reason.NOT_LISTED, f"no row of {path} names it")
-        for file in sound
-        if file not in listed
-    ]
+    detail = f"no row of {path} names it"
+    unlisted = (file for file in sound if file not in listed)
+    dropped += [dropped_file(file, Reason.NOT_LISTED, detail) for file in unlisted]
     return settle(claims, dropped, labels, needs_split=False)
+
+
+def _by_path(files: Sequence[RawFile]) -> dict[str, list[RawFile]]:
+    """The files at each virtual path: several where archives hold the same one."""
+    found: dict[str, list[RawFile]] = defaultdict(list)
+    for file in files:
+        found[file.path].append(file)
+    return found
 
 
 def _sound(files: Sequence[RawFile]) -> tuple[list[RawFile], list[Dropped]]:
