@@ -9,10 +9,10 @@ VENV := . .venv/bin/activate &&
 PYTEST := $(VENV) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help host setup repro test test-slow lint format lock sample clean
+.PHONY: help host setup repro test test-slow lint format lock sample bench-reader clean
 
 help: ## List what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 host:
 	@[ "$$(uname -s)" = Linux ] || { \
@@ -70,6 +70,15 @@ lock: host ## Resolve pyproject.toml anew into requirements.lock, with PYTHON=py
 
 sample: setup ## Cut datasets/fashion/sample.zip anew from Debian's dataset-fashion-mnist
 	$(VENV) python -m benchmarks.fashion_sample
+
+# The peers resolve to what is newest: a benchmark compares with what people would install today.
+bench-reader: setup .venv-bench/.installed ## Measure the reader beside its peers, in about half an hour
+	$(VENV) python -m benchmarks.reader --json bench-reader.json
+
+.venv-bench/.installed: benchmarks/reader/requirements.txt
+	$(PYTHON) -m venv --clear .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 clean: ## Remove caches and resume state; data, runs and .venv stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .state .memo
