@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -140,6 +140,7 @@ class Chain:
     def write(self, path: Path) -> None:
         """Write `steps.parquet`; equal chains write equal bytes."""
         steps = range(self.num_steps)
+        columns: tuple[Iterable[Any], ...]
         columns = (steps, self._ids, self._losses, map(self._weights.get, steps))
         arrays = [
             pa.array(list(column), kind)

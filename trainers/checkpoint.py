@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from trainers import snapshot
+from trainers.backup import Backup
 from trainers.environment import environment
 from trainers.weights import host_copy
 
@@ -64,6 +66,11 @@ def state_folder(run: str) -> Path:
     return Path(os.environ.get("DVC_ROOT") or next(above, here)) / ".state" / run
 
 
+def finished_folder(folder: Path) -> Path:
+    """Where a run that has ended leaves what `keep_every` kept; `verify` begins there."""
+    return folder.parent / "finished" / folder.name
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A checkpoint that was verified.
@@ -88,13 +95,20 @@ class Checkpoints:
         folder: the run's own, from `state_folder`; made when first needed. Its name is the run:
             what was saved under another name is refused.
         keep_last: how many to keep, at least 1.
+        keep_every: keep those of its multiples too; 0: none.
+        backup: where to keep copies.
     """
 
-    def __init__(self, folder: Path, keep_last: int) -> None:
+    def __init__(
+        self, folder: Path, keep_last: int, keep_every: int = 0, backup: Backup | None = None
+    ) -> None:
         if keep_last < 1:
             raise ValueError(f"keep_last must be at least 1, not {keep_last}")
         self.folder = folder
-        self.keep_last = keep_last
+        self.keep_every = keep_every
+        self._keep = snapshot.Keep(keep_last, keep_every)
+        self._backup = backup
+        self._staging: dict[str, Tensor] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
@@ -123,8 +137,15 @@ class Checkpoints:
         """
         text = json.dumps(meta, sort_keys=True)
         self.wait()
-        copy = host_copy(tensors)
-        self._pending = self._thread.submit(self._write_or_tell, step, copy, text, keep_up_to)
+        # Memory that has been written to before takes half the time.
+        self._staging = host_copy(tensors, self._staging)
+        keep = self._keep._replace(up_to=keep_up_to)
+        self._pending = self._thread.submit(self._write_or_tell, step, text, keep)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a save would have to wait."""
+        return self._pending is not None and not self._pending.done()
 
     def wait(self) -> None:
         """Return when nothing is left to write; raises what `save` raises."""
@@ -151,6 +172,24 @@ class Checkpoints:
             )
         return None
 
+    def bring_back(self) -> None:
+        """Bring a newer copy back from the backup, if there are one and the other."""
+        if self._backup:
+            self._backup.bring_back()
+
+    def finish(self) -> None:
+        """Remove all: the run has ended; what `keep_every` kept goes to `finished_folder`."""
+        self.wait()
+        if self._backup:
+            self._backup.remove()
+        snapshot.prune(self.folder, 1 << 62, snapshot.Keep(0, self.keep_every))
+        target = finished_folder(self.folder)
+        shutil.rmtree(target, ignore_errors=True)
+        if snapshot.found(self.folder):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.rename(target)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def close(self) -> None:
         """Finish what is being written, and end the thread."""
         try:
@@ -169,15 +208,13 @@ class Checkpoints:
     ) -> None:
         self.close()
 
-    def _write_or_tell(
-        self, step: int, tensors: dict[str, Tensor], meta: str, keep_up_to: int
-    ) -> None:
+    def _write_or_tell(self, step: int, meta: str, keep: snapshot.Keep) -> None:
         try:
             snapshot.clean(self.folder)
             # Before and after: the undone future goes even if there is no space for this one.
-            snapshot.prune(self.folder, step, self.keep_last, keep_up_to)
-            snapshot.write(self.folder, step, tensors, meta)
-            snapshot.prune(self.folder, step, self.keep_last, keep_up_to)
+            snapshot.prune(self.folder, step, keep)
+            snapshot.write(self.folder, step, self._staging, meta)
+            snapshot.prune(self.folder, step, keep)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
@@ -187,3 +224,6 @@ class Checkpoints:
                 "would resume from an earlier one. Free some space",
                 *(step, self.folder, error.strerror),
             )
+            return
+        if self._backup:
+            self._backup.put(step)

@@ -44,6 +44,7 @@ class Run:
             HeadraceError: they are not those of this trainer.
         """
         values = {**self.about.params, "checkpoint_interval_s": 1e9, "num_checkpoints": 1}
+        values["keep_every_steps"] = 0
         return validate(train.Params, values, where=f"{self.path}: params")
 
     def read_steps(self) -> Chain:
@@ -55,7 +56,7 @@ class Run:
         path = self.folder / STEPS
         try:
             return Chain.read(path)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException, HeadraceError) as error:
             raise _unreadable(path, error) from None
 
     def read_lineage(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _unreadable(path: Path, error: Exception) -> HeadraceError:
     return HeadraceError(
         "A part of the run's record cannot be read.",
         where=str(path),
-        found=f"{type(error).__name__}: {error}",
+        found=getattr(error, "found", None) or f"{type(error).__name__}: {error}",
         fix="dvc checkout or dvc pull, which bring the whole folder of the run back",
     )
 

@@ -2,7 +2,7 @@
 
 The same code as training does the steps (`trainers.prepare`, `trainers.session`), with the
 params of the record, from the nearest checkpoint of the run at or before the first step, or else
-from the start: a run that has ended has no checkpoints, unless somebody kept them.
+from the start: of a run that has ended only those are left that `keep_every_steps` kept.
 Compared are the digest of the sample ids and the bits of the loss of every step that is made, the
 SHA-256 of the weights where the run took it, and after the last step every tensor of the weights
 file.
@@ -22,7 +22,7 @@ from typing import Self
 from pipelines.core.errors import HeadraceError
 from trainers import train
 from trainers.chain import Chain, Link
-from trainers.checkpoint import Checkpoints, fingerprint, state_folder
+from trainers.checkpoint import Checkpoints, fingerprint, finished_folder, state_folder
 from trainers.divergence import Undone, skipped
 from trainers.environment import changes, environment
 from trainers.integrity import tensor_faults
@@ -118,7 +118,9 @@ def _session(run: Run, data: Path, stack: ExitStack) -> Session:
         params=config.semantic(),
         code=train.code_of(config),
     )
-    saves = stack.enter_context(Checkpoints(state_folder(run_id), config.num_checkpoints))
+    folder = state_folder(run_id)
+    folder = folder if folder.is_dir() else finished_folder(folder)
+    saves = stack.enter_context(Checkpoints(folder, config.num_checkpoints))
     session = prepare(config, data, stack, saves, StopRequest())
     kept, num_steps = run.about.chain["num_steps"], session.schedule.num_steps
     if kept != num_steps:

@@ -98,9 +98,16 @@ class Session:
             if outcome.is_stop_wanted and self.next_step < self.schedule.num_steps:
                 steps.close()
                 self._save_and_stop()
-            if time.monotonic() - saved_at >= self.schedule.checkpoint_interval_s:
+            if self._is_save_due(time.monotonic() - saved_at):
                 self._save()
                 saved_at = time.monotonic()
+
+    def _is_save_due(self, since_s: float) -> bool:
+        """Whether to save now; only for every step, or chosen ones, a step waits for the disk."""
+        every, interval_s = self.saves.keep_every, self.schedule.checkpoint_interval_s
+        if every and self.next_step % every == 0:
+            return True
+        return since_s >= interval_s and (interval_s == 0 or not self.saves.is_busy)
 
     def steps(self) -> Generator[Outcome, None, None]:
         """Make the steps that are left, one whenever the next is asked for; collective."""

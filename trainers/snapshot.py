@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -112,14 +112,27 @@ def clean(folder: Path) -> None:
             path.rename(final)
 
 
-def prune(folder: Path, step: int, keep_last: int, keep_up_to: int = 0) -> None:
-    """Remove all but the last `keep_last` up to `step`, and the last up to `keep_up_to`.
+class Keep(NamedTuple):
+    """Which checkpoints stay."""
 
-    Those of later steps belong to an undone future.
+    last: int
+    """So many."""
+    every: int = 0
+    """Those of its multiples; 0: none."""
+    up_to: int = 0
+    """The last up to this step."""
+
+
+def prune(folder: Path, step: int, keep: Keep) -> None:
+    """Remove all that do not stay.
+
+    Those of steps later than `step` do not: they belong to an undone future.
     """
     here = [(number, path) for path, number, _ in _named(folder)]
     numbers = sorted(number for number, _ in here if number <= step)
-    kept = {*numbers[-keep_last:], *[number for number in numbers if number <= keep_up_to][-1:]}
+    kept = {number for number in numbers if keep.every and number % keep.every == 0}
+    kept.update(numbers[max(0, len(numbers) - keep.last) :])
+    kept.update([number for number in numbers if number <= keep.up_to][-1:])
     for number, path in here:
         if number not in kept:
             # First out of sight, whole: a half-removed one would look damaged.

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,11 +25,13 @@ from typing import Annotated, Any, Literal
 import torch.distributed as dist
 from pydantic import Field
 
+from pipelines.core.cluster import machine
 from pipelines.core.params import TOP_LEVEL, params
 from pipelines.core.report import Report
 from pipelines.core.stage import Job
 from pipelines.core.storage import write_text
 from trainers import launch, memory, metrics, models, weights
+from trainers.backup import Backup
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
 from trainers.environment import environment
 from trainers.launch import StopRequest
@@ -41,7 +42,7 @@ from trainers.reader.index import open_index
 from trainers.session import Session
 
 MAY_BE_URL = ("data",)
-_NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints")
+_NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints", "keep_every_steps")
 
 
 @params
@@ -96,6 +97,8 @@ class Params:
     """Least time between two checkpoints; 0: after each step."""
     num_checkpoints: Annotated[int, Field(ge=1)]
     """How many to keep."""
+    keep_every_steps: Annotated[int, Field(ge=0)]
+    """Save after each multiple of so many steps, and keep that for `verify`; 0: none."""
 
     def semantic(self) -> dict[str, Any]:
         """What decides the bits of the weights."""
@@ -112,14 +115,25 @@ def run(job: Job[Params]) -> Report:
     run_id = fingerprint(dataset_version=index.version, params=config.semantic(), code=files)
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
-        saves = stack.enter_context(Checkpoints(state_folder(run_id), config.num_checkpoints))
+        saves = stack.enter_context(_checkpoints(config, state_folder(run_id)))
         session = prepare(config, data, stack, saves, stop)
         session.resume()
         session.run()
     if dist.get_rank() == 0:
         _write(job.out, config, session, files)
-        shutil.rmtree(saves.folder, ignore_errors=True)
+        saves.finish()
     return {"dataset_version": index.version, **session.state.history.epochs[-1]}
+
+
+def _checkpoints(config: Params, folder: Path) -> Checkpoints:
+    """Those of this run; collective, since one rank may have to bring them from the backup."""
+    url = machine().backup_url
+    backup = Backup(url, folder) if url else None
+    saves = Checkpoints(folder, config.num_checkpoints, config.keep_every_steps, backup)
+    if dist.get_rank() == 0:
+        saves.bring_back()
+    dist.barrier()
+    return saves
 
 
 def code_of(config: Params) -> dict[str, str]:

@@ -60,15 +60,25 @@ class About:
     """Digest and number of steps of `trainers.chain`."""
 
 
-def host_copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def host_copy(
+    tensors: Mapping[str, Tensor], reused: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """Own, contiguous copies in CPU memory, in the order of `tensors`.
 
     Own memory for each: safetensors refuses tensors that share storage, as tied weights do.
+
+    Args:
+        tensors: what to copy.
+        reused: copies made before, whose memory is taken where it fits.
     """
-    return {
-        name: torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
-        for name, tensor in tensors.items()
-    }
+    copies = {}
+    for name, tensor in tensors.items():
+        own = (reused or {}).get(name)
+        if own is None or own.shape != tensor.shape or own.dtype != tensor.dtype:
+            # Pinned, a copy from a GPU takes a fraction of the time.
+            own = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        copies[name] = own.copy_(tensor.detach())
+    return copies
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], about: About) -> None:

@@ -47,6 +47,7 @@ PARAMS: dict[str, Any] = {
         "num_threads": 1,
         "checkpoint_interval_s": 0.0,
         "num_checkpoints": 2,
+        "keep_every_steps": 0,
     },
 }
 """BatchNorm, dropout, augmentation, clipping and averaging are all on; saves after each step."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainers import snapshot
-from trainers.checkpoint import Checkpoints, Loaded, fingerprint, state_folder
+from trainers.checkpoint import Checkpoints, Loaded, fingerprint, finished_folder, state_folder
 
 
 def state(value: int) -> dict[str, Tensor]:
@@ -281,3 +281,52 @@ def test_state_lies_in_the_main_repository(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("DVC_ROOT")
     monkeypatch.chdir(tmp_path)
     assert state_folder("f") == tmp_path / ".state" / "f"
+
+
+def test_multiples_stay_and_are_left_when_the_run_has_ended(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path / "run", 1, keep_every=10) as checkpoints:
+        for step in (5, 10, 15, 20, 25):
+            checkpoints.save(step, state(step), {"value": step})
+        checkpoints.wait()
+        assert names(tmp_path / "run") == ["step-00000010", "step-00000020", "step-00000025"]
+        checkpoints.finish()
+    assert not (tmp_path / "run").exists()
+    assert names(finished_folder(tmp_path / "run")) == ["step-00000010", "step-00000020"]
+    assert_holds(newest(finished_folder(tmp_path / "run")), 20)
+
+
+def test_a_run_that_has_ended_leaves_nothing_otherwise(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path / "run", 2) as checkpoints:
+        checkpoints.finish()  # without having saved
+        checkpoints.save(5, state(5), {"value": 5})
+        checkpoints.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_memory_of_a_copy_is_used_again(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        addresses = []
+        for step in (1, 2):
+            checkpoints.save(step, state(step), {"value": step})
+            checkpoints.wait()
+            addresses.append({n: t.data_ptr() for n, t in checkpoints._staging.items()})
+        assert addresses[0] == addresses[1]
+        assert_holds(checkpoints.newest(), 2)
+        checkpoints.save(3, {"weight": torch.zeros(3)}, {})
+        assert checkpoints._staging["weight"].shape == (3,)
+
+
+@pytest.mark.slow
+def test_a_step_waits_for_a_twentieth_of_the_save_or_20_ms(tmp_path: Path) -> None:
+    tensors = {str(number): torch.rand(1 << 20) for number in range(50)}  # 200 MB
+    stalls, saves = [], []
+    with Checkpoints(tmp_path / "run", 1) as checkpoints:
+        for step in range(6):
+            began = time.monotonic()
+            checkpoints.save(step, tensors, {})
+            stalls.append(time.monotonic() - began)
+            assert checkpoints.is_busy
+            checkpoints.wait()
+            saves.append(time.monotonic() - began)
+    stall, save = sorted(stalls[1:])[2], sorted(saves[1:])[2]
+    assert stall < max(0.05 * save, 0.02), (stall, save)

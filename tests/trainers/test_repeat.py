@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.core.errors import HeadraceError
-from tests.trainers.runs import NUM_STEPS, alone, contents, rewritten, train_here
+from tests.trainers.runs import NUM_STEPS, alone, contents, rewritten, set_params, train_here
 from trainers.chain import Chain
 from trainers.record import STEPS, WEIGHTS, open_run
 from trainers.repeat import Difference, Repetition
@@ -118,3 +118,13 @@ def test_what_is_otherwise_here_is_told(
             line.startswith("code.trainers/train.py: ") and line.endswith(" -> none")
             for line in repetition.changes()
         )
+
+
+def test_a_run_that_kept_checkpoints_is_verified_from_the_nearest(
+    project: Path, data: Path
+) -> None:
+    set_params(project, keep_every_steps=3, checkpoint_interval_s=1e6)
+    out = train_here(project)
+    assert repeat(out, data, range(7, 8)) == (None, 6)
+    assert repeat(out, data, range(3, 4)) == (None, 3)
+    assert repeat(out, data, range(2, 4)) == (None, 0)

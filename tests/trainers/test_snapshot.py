@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from trainers import snapshot
-from trainers.snapshot import MANIFEST, META, STATE, Damaged, clean, found, prune, read, write
+from trainers.snapshot import MANIFEST, META, STATE, Damaged, Keep, clean, found, prune, read, write
 
 TENSORS = {"weight": torch.arange(600.0), "step": torch.tensor(3)}
 
@@ -154,15 +154,22 @@ def test_one_that_stepped_aside_is_whole_and_comes_back(tmp_path: Path) -> None:
 def test_pruning_keeps_the_last_ones_up_to_the_step(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         saved(tmp_path / "run", step)
-    prune(tmp_path / "run", 3, 2)
+    prune(tmp_path / "run", 3, Keep(2))
     assert names(tmp_path / "run") == ["step-00000002", "step-00000003"]
 
 
 def test_pruning_keeps_one_to_go_back_to(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4, 5):
         saved(tmp_path / "run", step)
-    prune(tmp_path / "run", 5, 1, keep_up_to=2)
+    prune(tmp_path / "run", 5, Keep(1, up_to=2))
     assert names(tmp_path / "run") == ["step-00000002", "step-00000005"]
+
+
+def test_pruning_keeps_multiples(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5, 6):
+        saved(tmp_path / "run", step)
+    prune(tmp_path / "run", 5, Keep(1, every=2))
+    assert names(tmp_path / "run") == [f"step-0000000{step}" for step in (2, 4, 5)]
 
 
 def test_an_error_inside_safetensors_keeps_its_number(

@@ -45,6 +45,16 @@ def test_a_wrong_setting_is_told_with_what_was_meant(tmp_path: Path, text: str, 
     assert part in str(caught.value)
 
 
+def test_the_backup_of_checkpoints_is_set_like_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("backup_url: s3://bucket/a\n")
+    assert machine(path).backup_url == "s3://bucket/a"
+    monkeypatch.setenv("HEADRACE_BACKUP_URL", "memory://b")
+    assert machine(path).backup_url == "memory://b"
+
+
 def test_a_variable_that_is_no_number_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_NUM_RANKS", "all")
     with pytest.raises(HeadraceError, match="HEADRACE_NUM_RANKS must be a whole number"):
