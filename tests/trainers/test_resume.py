@@ -56,6 +56,28 @@ def test_a_run_that_dies_within_a_step_ends_as_if_undisturbed(
     assert contents(train_here(project)) == undisturbed
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "fp16"},
+        {"optimizer": "adamw", "lr": 0.01, "num_accumulation_steps": 2},
+        {"reduction": "ddp", "ema_decay": 0.0},
+    ],
+    ids=str,
+)
+def test_every_kind_of_state_comes_back_from_the_middle_of_an_epoch(
+    project: Path, changes: dict[str, Any]
+) -> None:
+    set_params(project, **changes)
+    undisturbed = contents(train_here(project, "whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, NUM_STEPS - 3, KeyError("died"))
+        with pytest.raises(KeyError, match="died"):
+            train_here(project, "died")
+    assert list((project / ".state").glob("*/step-*[0-9]"))
+    assert contents(train_here(project, "resumed")) == undisturbed
+
+
 def test_another_learning_rate_never_resumes_this_ones_state(
     project: Path, undisturbed: dict[str, bytes]
 ) -> None:
