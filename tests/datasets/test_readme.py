@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core import card
+from pipelines.core.typed import field_names
 
 README = Path("datasets/README.md").read_text()
 WHOLE, TABLE = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -23,3 +24,9 @@ def test_card_of_the_bundled_dataset_is_valid() -> None:
     loaded = card.load(Path("datasets/fashion/dataset.yaml"))
     assert loaded.labels is not None
     assert loaded.labels[9] == "Ankle boot"
+
+
+@pytest.mark.parametrize("kind", [card.Card, card.Source, card.Table, card.Folders])
+def test_every_key_of_a_card_is_shown(kind: type) -> None:
+    shown = re.findall(r"^[- ]*(\w+):", WHOLE + TABLE, re.MULTILINE)
+    assert set(field_names(kind)) <= set(shown)
