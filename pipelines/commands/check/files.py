@@ -110,16 +110,17 @@ def _unhashable(tree: Tree) -> Iterator[Finding]:
     """What lies in a dep and is no file: DVC reads all of it before the stage can say a word."""
     deps = {dep for stage in tree.stages for dep in stage.deps if not is_covered(dep, tree.written)}
     roots = {path for dep in deps if (path := tree.resolved(dep)) is not None}
-    for folder, folders, names in (entry for root in sorted(roots) for entry in os.walk(root)):
-        for path in (Path(folder, name) for name in (*folders, *names)):
-            found = _obstacle(path)
+    for root in sorted(roots):
+        entries = ((folder, [*below, *names]) for folder, below, names in os.walk(root))
+        for path in (Path(folder, name) for folder, names in entries for name in names):
+            found = _obstacle(path, root)
             if found:
                 where = str(path).encode("utf-8", "backslashreplace").decode()
                 expected, fix = "a file that DVC can read", "remove, rename or replace it"
                 yield Finding(where, Kind.UNHASHABLE_FILE, expected, found, fix)
 
 
-def _obstacle(path: Path) -> str:
+def _obstacle(path: Path, root: Path) -> str:
     """What keeps DVC from hashing a file or from walking a folder; empty if nothing does."""
     if any("\ud800" <= char <= "\udfff" for char in path.name):  # Bytes that were no UTF-8.
         return "a name that is not UTF-8"
@@ -128,8 +129,8 @@ def _obstacle(path: Path) -> str:
     except OSError as error:
         return f"a link to nothing: {error.strerror}" if path.is_symlink() else str(error.strerror)
     if stat.S_ISDIR(mode):
-        is_loop = path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
-        return "a link to a folder that holds it" if is_loop else ""
+        leads_out = path.is_symlink() and not path.resolve().is_relative_to(root.resolve())
+        return "a link to a folder elsewhere, which DVC does not follow" if leads_out else ""
     return "" if stat.S_ISREG(mode) else "a pipe, socket or device"
 
 

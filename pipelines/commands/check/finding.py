@@ -41,7 +41,7 @@ class Kind(StrEnum):
     UNDECLARED_PATH = "undeclared-path", "The command names a path that DVC does not know of."
     UNDECLARED_FILE = "undeclared-file", "The last run opened a file that DVC does not know of."
     UNCACHED_OUT = "uncached-out", "`dvc exp run` would commit the output into git."
-    UNHASHABLE_FILE = "unhashable-file", "DVC would stop at it, or wait forever, before any stage."
+    UNHASHABLE_FILE = "unhashable-file", "DVC would stop at it, wait forever, or not see it change."
     UNIGNORED_FILE = "unignored-file", "git or DVC would take in what is not the project's."
     IGNORED_FILE = "ignored-file", "git would not keep what nothing else keeps."
 

@@ -6,6 +6,7 @@ local sources that DVC does not watch, names that lead out of raw/, two files in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,10 @@ def check_watched(source: Source, where: str, watched: Path, folder: Path) -> No
     if source.sha256 or is_remote(source.url):
         return
     here = local_path(source.url, folder)
-    if here.resolve().is_relative_to(watched.resolve()) or not here.exists():
+    if not here.exists():
+        return
+    if here.resolve().is_relative_to(watched.resolve()):
+        _check_links(here, watched)
         return
     fix = f"move it into {watched}/ or make that a link to it, and name it so in the card"
     if here.is_file():
@@ -58,6 +62,26 @@ def check_watched(source: Source, where: str, watched: Path, folder: Path) -> No
         expected=f"a path in {watched}/, or a sha256",
         fix=fix,
     )
+
+
+def _check_links(here: Path, watched: Path) -> None:
+    """Refuse links to folders elsewhere: DVC hashes what a link to a file leads to, but no folder.
+
+    Raises:
+        HeadraceError: naming the first one.
+    """
+    root = watched.resolve()
+    for folder, folders, _ in os.walk(here):
+        links = [path for name in sorted(folders) if (path := Path(folder, name)).is_symlink()]
+        far = next((path for path in links if not path.resolve().is_relative_to(root)), None)
+        if far is not None:
+            raise HeadraceError(
+                "DVC does not follow this link to a folder: changes behind it would go unnoticed.",
+                where=str(far),
+                expected=f"folders and files in {watched}/, or a sha256 of the source in the card",
+                found=f"a link to {far.resolve()}",
+                fix=f"put the folder itself there, or make {watched} as a whole the link",
+            )
 
 
 def plan(source: Source, *, folder: Path, patience: Patience) -> Plan:

@@ -127,6 +127,27 @@ def test_local_source_must_be_watched_or_pinned(tmp_path: Path) -> None:
             watched(tmp_path, url)
 
 
+def test_link_to_a_folder_elsewhere_is_refused_since_dvc_does_not_follow_it(
+    tmp_path: Path,
+) -> None:
+    made(tmp_path, "source/in/x", "outside/x")
+    (tmp_path / "source" / "x").symlink_to(tmp_path / "outside" / "x")  # A file: DVC reads it.
+    (tmp_path / "source" / "again").symlink_to("in")
+    watched(tmp_path, "source")
+    link = tmp_path / "source" / "in" / "far"
+    link.symlink_to(tmp_path / "outside")
+    with pytest.raises(HeadraceError, match="DVC does not follow this link") as caught:
+        watched(tmp_path, "source")
+    assert caught.value.where == str(link)
+    watched(tmp_path, "source", SHA256_OF_1)
+
+
+def test_source_that_is_a_link_as_a_whole_is_watched(tmp_path: Path) -> None:
+    made(tmp_path, "outside/in/x")
+    (tmp_path / "source").symlink_to("outside")
+    watched(tmp_path, "source")
+
+
 def test_unwatched_file_is_told_with_the_line_to_paste(tmp_path: Path) -> None:
     made(tmp_path, "x", "source/y")
     with pytest.raises(HeadraceError) as caught:
