@@ -24,6 +24,7 @@ from trainers.schedule import Schedule
 from trainers.session import Session
 from trainers.state import State
 from trainers.step import Recipe, Trainer
+from trainers.substituted import Ledger
 
 if TYPE_CHECKING:
     from trainers import train
@@ -55,8 +56,10 @@ def prepare(
             batch_size=config.batch_size, num_logical_workers=config.num_logical_workers
         )
     place = _placement(device)
+    note = Ledger(saves.folder).note if config.on_bad_sample == "substitute" else None
     training, *val = (
-        stack.enter_context(Reader(data, split, plan, place)) for split, plan in plans.items()
+        stack.enter_context(Reader(data, split, plan, place, note if split == "train" else None))
+        for split, plan in plans.items()
     )
     fresh = functools.partial(_fresh_state, config, index, training, device)
     state = fresh()

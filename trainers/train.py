@@ -30,7 +30,7 @@ from pipelines.core.params import TOP_LEVEL, params
 from pipelines.core.report import Report
 from pipelines.core.stage import Job
 from pipelines.core.storage import write_text
-from trainers import launch, memory, metrics, models, weights
+from trainers import launch, memory, metrics, models, substituted, weights
 from trainers.backup import Backup
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
 from trainers.environment import environment
@@ -40,6 +40,7 @@ from trainers.numerics import Precision
 from trainers.prepare import prepare
 from trainers.reader.index import open_index
 from trainers.session import Session
+from trainers.substituted import Ledger
 
 MAY_BE_URL = ("data",)
 _NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints", "keep_every_steps")
@@ -65,6 +66,8 @@ class Params:
     """Microbatches into which a slice is split, one after another, to save memory; see `memory`."""
     window_shards: Annotated[int, Field(ge=1)]
     """Shards whose samples are mixed with each other."""
+    on_bad_sample: Literal["fail", "substitute"]
+    """A damaged sample: end the run, or put always the same other one in its place, and tell."""
     optimizer: Literal["sgd", "adamw"]
     """SGD with Nesterov momentum, or AdamW."""
     momentum: Annotated[float, Field(ge=0, lt=1)]
@@ -159,8 +162,12 @@ def _write(out: Path, config: Params, session: Session, files: Mapping[str, str]
     path = out / "model.safetensors"
     weights.write(path, state.ema.module.state_dict(), about)
     state.chain.write(out / "steps.parquet")
+    replaced = Ledger(session.saves.folder).entries()
+    if config.on_bad_sample == "substitute":
+        state.history.epochs[-1]["substituted"] = len(replaced)
     metrics.write(state.history, out)
-    record = json.dumps(lineage(about, path) | session.left_out(), indent=2, sort_keys=True)
+    told = lineage(about, path) | session.left_out() | substituted.record(replaced)
+    record = json.dumps(told, indent=2, sort_keys=True)
     write_text(out / "lineage.json", f"{record}\n")
 
 

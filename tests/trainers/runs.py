@@ -31,6 +31,7 @@ PARAMS: dict[str, Any] = {
         "num_logical_workers": 4,
         "num_accumulation_steps": 1,
         "window_shards": 2,
+        "on_bad_sample": "fail",
         "optimizer": "sgd",
         "momentum": 0.9,
         "weight_decay": 0.0005,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.decoded import write_decoded
+from pipelines.core.errors import HeadraceError
+from tests.decoded import draw, write_decoded
 from tests.servers import serve_web
 from tests.trainers import runs
 from tests.trainers.runs import NUM_STEPS, contents, set_params, train_here, train_there
@@ -149,3 +150,23 @@ def test_data_behind_a_url_give_the_same_weights(
         web.faults = ["", "", "500", "cut"]
         assert contents(train_here(project, "url", f"{web.url}/data")) == undisturbed
     assert not web.faults
+
+
+def test_damaged_samples_are_replaced_and_told_alike_on_any_number_of_ranks(project: Path) -> None:
+    images, _ = draw(20, (12, 12, 1), 4, [0, 1])
+    shard = project / "decoded" / "train-00001.arrow"
+    content = shard.read_bytes()
+    for row in (3, 17):
+        image = images[row].tobytes()
+        assert content.count(image) == 1
+        content = content.replace(image, bytes([image[0] ^ 1]) + image[1:])
+    shard.write_bytes(content)
+    with pytest.raises(HeadraceError, match="A sample is damaged"):
+        train_here(project, "failing")
+    set_params(project, on_bad_sample="substitute")
+    alone = contents(train_here(project))
+    told = json.loads(alone["lineage.json"])["substituted"]
+    assert [one["key"] for one in told] == ["train/00001/000003", "train/00001/000017"]
+    assert all(one["substitute_key"].startswith("train/00001/") for one in told)
+    assert json.loads(alone["metrics.json"])["substituted"] == 2
+    assert contents(train_there(project, 2)) == alone
