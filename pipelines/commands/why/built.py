@@ -119,12 +119,6 @@ def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
         return pq.read_table(path, columns=list(columns), partitioning=None)
 
 
-def read_index(path: Path) -> pa.Table:
-    """An Arrow file, mapped into memory; HeadraceError where it is damaged."""
-    with _whole(path):
-        return records.read_ipc(path)
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """An object of a JSON file; HeadraceError where it is damaged."""
     with _whole(path):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.commands.why import origin, runs, thresholds
-from pipelines.commands.why.built import Built, read_index
+from pipelines.commands.why.built import Built
 from pipelines.commands.why.find import Found
 from pipelines.commands.why.step import Fact, Step, not_built
 from pipelines.core import records
@@ -152,7 +152,7 @@ def _shard(built: Built, found: Found) -> Step:
 
 
 def _index_row(index: Path, key: str) -> dict[str, Any] | None:
-    table = read_index(index)
+    table = records.read_ipc(index)
     rows: list[dict[str, Any]] = table.filter(pc.field("key") == key).to_pylist()
     return rows[0] if rows else None
 
@@ -175,11 +175,11 @@ def _decode(built: Built, found: Found) -> Step:
     row = _index_row(built.out(built.route.shard) / "index.arrow", found.key)
     assert row is not None
     path = (folder / row["shard"]).with_suffix(".arrow")
-    table = read_index(path) if path.is_file() else None
+    table = records.read_ipc(path) if path.is_file() else None
     at = -1 if table is None else pc.index(table["key"], found.key).as_py()
     if table is None or at < 0:
         return _rejected(built, stage, found)
-    shape = records.metadata(read_index(folder / "index.arrow").schema).get("shape", [])
+    shape = records.metadata(records.read_ipc(folder / "index.arrow").schema).get("shape", [])
     crc, state = _state_of_row(table, at)
     pixels = " x ".join(map(str, shape))
     return Step(

@@ -5,7 +5,7 @@ Costs reading the manifest's columns once; memory: some 40 bytes a kept sample.
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,15 +99,13 @@ def read(folders: Folders, num_examples: int) -> Facts:
     """
     index = records.read_ipc(folders.shards / "index.arrow")
     late = {name: _rejected(getattr(folders, name)) for name in ("shards", "decoded")}
-    dropped = {key for table in late.values() for key in table["key"].to_pylist()}
+    lost = pa.concat_tables([table.select(["key"]) for table in late.values()])["key"]
     labels = tuple(records.metadata(index.schema)["labels"])
     columns, filtered = _Columns(len(labels)), []
     manifests = sorted((folders.clean / "manifest").glob("*.parquet"))
-    for path in manifests:
+    for path, packed in zip(manifests, _by_bucket(index, len(manifests)), strict=True):
         table = pq.read_table(path, columns=_COLUMNS, partitioning=None)
-        packed = index.filter(pc.field("bucket") == int(path.stem))["key"].combine_chunks()
-        lost = pa.array(sorted(map(str, dropped)), pa.string())
-        is_known = pc.is_in(table["key"], value_set=pa.concat_arrays([packed, lost]))
+        is_known = pc.or_(*(pc.is_in(table["key"], value_set=keys) for keys in (packed, lost)))
         filtered += table.filter(pc.invert(is_known)).select(["key", *Place._fields]).to_pylist()
         is_kept = pc.and_(is_known, pc.invert(pc.is_in(table["key"], value_set=lost)))
         columns.add(table.filter(is_kept))
@@ -119,6 +117,21 @@ def read(folders: Folders, num_examples: int) -> Facts:
         *_groups("decode", late["decoded"], of_clean, num_examples),
     ]
     return Facts(labels, columns.classes, columns.numbers(), columns.names, tuple(groups))
+
+
+def _counts(column: Any) -> dict[str, int]:
+    """How often each value occurs."""
+    counted: Any = pc.value_counts(column)
+    return {str(it["values"]): it["counts"] for it in counted.to_pylist()}
+
+
+def _by_bucket(index: pa.Table, num_buckets: int) -> Iterator[pa.ChunkedArray[Any]]:
+    """The keys of an index, bucket by bucket: it is sorted by split first."""
+    buckets = index["bucket"].to_numpy()
+    order = np.argsort(buckets, kind="stable")
+    bounds = np.searchsorted(buckets[order], np.arange(num_buckets + 1))
+    for start, stop in itertools.pairwise(bounds):
+        yield index["key"].take(order[start:stop])
 
 
 def _rejected(folder: Path) -> pa.Table:
@@ -149,7 +162,7 @@ class _Columns:
             aspect = np.maximum(*sides) / np.maximum(np.minimum(*sides), 1)
             self._parts["aspect"][split].append(aspect.astype(np.float32))
             for name in _NAMES:
-                for value, count in Counter(map(str, own[name].to_pylist())).items():
+                for value, count in _counts(own[name]).items():
                     row = self.names[name].setdefault(value, np.zeros(len(SPLITS), np.int64))
                     row[at] += count
 
@@ -180,7 +193,7 @@ class _Finder:
 
 def _groups(stage: str, table: pa.Table, finder: _Finder, num_examples: int) -> Iterator[Group]:
     """The groups of a rejected table, the largest first."""
-    counts = Counter(map(str, table["reason"].to_pylist()))
+    counts = _counts(table["reason"])
     meanings: dict[str, str] = {reason.value: reason.meaning for reason in Reason}
     for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         own = table.filter(pc.field("reason") == reason)

@@ -79,8 +79,8 @@ def test_new_stages_pass_run_and_leave_everything_in_step(built: Path, tmp_path:
         assert len(list(made.glob("*.parquet"))) == packed["num_shards"]
 
     checked = project.run(folder, *PYTHON, "pipelines", "check", check=False).stdout
-    assert checked.startswith("Everything is in step (9 stages")
-    assert "9 stages have run with this code" in checked
+    assert checked.startswith("Everything is in step (10 stages")
+    assert "10 stages have run with this code" in checked
     assert not project.run(folder, "git", "status", "--porcelain", "datasets/fashion/sieve").stdout
 
 

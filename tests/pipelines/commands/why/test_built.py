@@ -79,7 +79,7 @@ def test_json_that_is_no_object_is_damaged(tmp_path: Path, text: str) -> None:
 def test_tables_that_are_none_are_damaged(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(data)
-    for read in (built.read_rows, built.read_index, lambda path: built.read_columns(path, ["a"])):
+    for read in (built.read_rows, lambda path: built.read_columns(path, ["a"])):
         with pytest.raises(HeadraceError, match="cannot be read") as caught:
             read(path)
         assert caught.value.where == str(path)

@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.commands.why import built, find, steps
 from pipelines.commands.why.step import Step
+from pipelines.core.records import read_ipc
 from tests import edited as edits
 from tests.project import copy_of
 
@@ -53,7 +54,7 @@ def test_the_places_that_are_told_hold_the_sample(in_edited: Path) -> None:
     assert isinstance(start, int)
     assert isinstance(length, int)
     assert tar.read_bytes()[start : start + length].startswith(b"\x89PNG")
-    table = built.read_index(in_edited / "datasets/fashion/decoded" / str(decoded["shard"]))
+    table = read_ipc(in_edited / "datasets/fashion/decoded" / str(decoded["shard"]))
     assert table["key"].to_pylist()[int(str(decoded["row"]))] == "train/00001"
     assert (packed["state"], decoded["state"]) == ("checked", "checked")
 
@@ -107,7 +108,7 @@ def in_tar(dataset: Path, way: list[Step]) -> None:
 
 def in_decoded(dataset: Path, way: list[Step]) -> None:
     path = dataset / "decoded" / str(way[4].json["shard"])
-    row = built.read_index(path).slice(int(str(way[4].json["row"])), 1)
+    row = read_ipc(path).slice(int(str(way[4].json["row"])), 1)
     image: Any = row["image"].combine_chunks()
     pixels = image.to_numpy_ndarray().tobytes()
     overwrite(path, path.read_bytes().index(pixels) + 300)
