@@ -62,7 +62,7 @@ def _two_passes(decoded: Path) -> tuple[float, float]:
     """Seconds a sample of a pass that checks all and of one that checks none."""
     with _open(decoded) as reader:
         reader.images(np.arange(0, reader.num_samples, 97))  # Opens all shards.
-        for shard in reader._shards._open.values():  # noqa: SLF001
+        for shard in reader._source.shards._open.values():  # noqa: SLF001
             shard.images[:, ::4096].sum()  # What follows must not measure page faults.
             shard.verified[:] = 0
         seconds = []

@@ -101,8 +101,8 @@ def used(cache: Path) -> int:
 def held_bytes(url: str, plan: Plan, split: str = "train") -> int:
     """What a reader says that it holds at most."""
     with Reader(url, split, plan, ALONE) as reader:
-        assert reader._remote is not None
-        return reader._remote._num_bytes_held()
+        assert reader._source.remote is not None
+        return reader._source.remote._num_bytes_held()
 
 
 def test_a_bucket_gives_what_the_folder_gives(folder: Path, proxy: Proxy) -> None:
@@ -175,8 +175,8 @@ def test_the_smallest_cache_that_is_allowed_neither_stalls_nor_overflows(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADRACE_CACHE_FOLDER", str(cache))
         with Reader(f"file://{folder}", "train", plan, place) as reader:
-            assert reader._remote is not None
-            cap = reader._remote._num_bytes_held()
+            assert reader._source.remote is not None
+            cap = reader._source.remote._num_bytes_held()
         for path in shard_files(cache):
             path.unlink()
         patch.setenv("HEADRACE_CACHE_MAX_GIB", repr(cap / (1 << 30)))
