@@ -1,19 +1,22 @@
 """What the runs made of a sample: which weights were trained on it, and what they took it for.
 
 A run is a stage that reads what `decode` writes and leaves a `lineage.json` (it trained) or a
-`predictions.parquet` (it judged). Costs a SHA-256 of the index of the decoded shards.
+`predictions.parquet` (it judged): those of this folder, and those that git remembers of the same
+data. Costs a SHA-256 of the index of the decoded shards, and a look at each dvc.lock in git.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from pipelines.commands.why import history
 from pipelines.commands.why.built import Built, read_json, read_rows
 from pipelines.commands.why.step import Fact, Step, not_built
 from pipelines.core.project import Stage
 from pipelines.core.route import digest, out_of
 from pipelines.core.storage import sha256_file
 
+NUM_SHOWN = 8
 _LINEAGE, _PREDICTIONS = "lineage.json", "predictions.parquet"
 
 
@@ -66,9 +69,26 @@ def _trained(built: Built, stage: Stage, path: Path, split: str) -> Step:
         epochs = (lineage.get("params") or {}).get("epochs")
         text = f"seen in each of {epochs} epochs; {weights}" if epochs else weights
         values["trained"] = True
-    return Step(
-        stage.name, "trained" if values["trained"] else "not trained", (Fact("run", text, values),)
-    )
+    facts = [Fact("run", text, values)]
+    if split == "train":
+        facts += _others(built, stage)
+    return Step(stage.name, "trained" if values["trained"] else "not trained", tuple(facts))
+
+
+def _others(built: Built, stage: Stage) -> list[Fact]:
+    """The other runs in git that trained on the data as they are here."""
+    decoded = str(built.path(out_of(built.route.decode)))
+    md5 = digest(built.lock, built.route.decode.name, "outs", decoded)
+    if md5 is None:
+        return []
+    ours = history.made_by(stage, built.lock)
+    found = [run for run in history.runs_on(stage, decoded, md5) if run.made != ours]
+    if not found:
+        return []
+    names = ", ".join(run.name for run in found[:NUM_SHOWN])
+    more = f" and {len(found) - NUM_SHOWN:,} more" if len(found) > NUM_SHOWN else ""
+    text = f"{len(found)} in git saw it too, with other params or code: {names}{more}"
+    return [Fact("runs", text, {"runs": [{"name": it.name, "commit": it.commit} for it in found]})]
 
 
 def _judged(built: Built, stage: Stage, path: Path, key: str) -> Step:

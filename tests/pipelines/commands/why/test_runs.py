@@ -1,3 +1,4 @@
+import re
 import shutil
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from pipelines.commands.why import built as project
 from pipelines.commands.why import runs
 from tests.edited import BLURRED
+from tests.project import commit, copy_of, run
 
 
 @pytest.fixture
@@ -36,6 +38,24 @@ def test_a_test_sample_was_judged_and_not_trained_on(whole: Path) -> None:
     assert outcome == "judged"
     assert "with confidence 0." in text
     assert "earlier version" not in text
+
+
+def test_other_runs_on_the_same_data_are_named(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_of(built, tmp_path / "copy")
+    monkeypatch.chdir(folder)
+    commit(folder, "built")
+    lock = folder / "dvc.lock"
+    text = lock.read_text()
+    weights = re.findall(r"model.safetensors\n +hash: md5\n +md5: (\w+)", text)[0]
+    lock.write_text(text.replace(weights, "0" * 32))
+    commit(folder, "other weights")
+    lock.write_text(text)
+    (train,) = (it for it in runs.steps(project.read(), "a", "train") if it.stage == "train")
+    name = run(folder, "git", "rev-parse", "--short=7", "HEAD").stdout.strip()
+    assert train.facts[1].text.endswith(f"with other params or code: {name}")
+    assert len(runs.steps(project.read(), "a", "test")[0].facts) == 1
 
 
 def test_weights_of_other_data_are_not_taken_for_ours(in_edited: Path) -> None:
