@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,11 @@ def test_data_behind_a_url_give_the_same_weights(
     assert not web.faults
 
 
-def test_damaged_samples_are_replaced_and_told_alike_on_any_number_of_ranks(project: Path) -> None:
+def test_damaged_samples_are_replaced_and_told_alike_on_any_number_of_ranks(
+    project: Path, data: Path
+) -> None:
+    (project / "decoded").unlink()  # which all tests share
+    shutil.copytree(data, project / "decoded")
     images, _ = draw(20, (12, 12, 1), 4, [0, 1])
     shard = project / "decoded" / "train-00001.arrow"
     content = shard.read_bytes()
