@@ -8,13 +8,13 @@ order they apply). Given splits are honoured; otherwise a hash of the content dr
   has its file, also when nothing is in it.
 - `rejected.parquet`: a row a dropped sample (`records.REJECTED`), sorted by key.
 
-Costs reading the raw data once; one core looks at about 2,000 JPEGs of 500 x 375 a second. Memory:
-one image a worker, and about a kilobyte a sample.
+Costs reading new raw data twice, and one look at each new content: one core looks at about 2,000
+JPEGs of 500 x 375 a second. Other thresholds are applied to what was seen before, and open no
+image. Memory: one image a worker, and about a kilobyte a sample.
 """
 
 from __future__ import annotations
 
-import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,14 +26,15 @@ from pydantic import Field
 from pipelines.core import budget, card, records, stage
 from pipelines.core.buckets import MIB, bucket_of, num_buckets_for
 from pipelines.core.errors import HeadraceError
-from pipelines.core.images import features, look
-from pipelines.core.images.features import Features, Limits
+from pipelines.core.images import features
+from pipelines.core.images.features import Limits
 from pipelines.core.params import params
 from pipelines.core.report import Report
-from pipelines.core.samples import census, raw
+from pipelines.core.samples import census
 from pipelines.core.samples.decide import Rules, Verdict, decide
 from pipelines.core.samples.find import find
 from pipelines.core.samples.listing import Dropped, Sample, place
+from pipelines.core.samples.looks import features_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -86,7 +87,7 @@ class Params:
 
 
 class Bucket(NamedTuple):
-    """The task of looking at the samples of one bucket."""
+    """The samples of one bucket."""
 
     number: int
     samples: tuple[Sample, ...]
@@ -103,14 +104,10 @@ def run(job: stage.Job[Params]) -> Report:
     for spelling in listing.merged_labels:
         job.log.info("label spelled differently: %s", spelling)
     buckets = into_buckets(listing.samples, job.params)
-    look = functools.partial(features_of, folder, job.params.limits)
-    tables = job.map(look, buckets, describe="buckets looked at")
-    verdicts = decide(
-        [sample for bucket in buckets for sample in bucket.samples],
-        (row for table in tables for row in features.from_table(table)),
-        job.params.rules,
-    )
-    kept, dropped = _divide(buckets, tables, verdicts)
+    samples = [sample for bucket in buckets for sample in bucket.samples]
+    table = features_of(job, folder, [sample.file for sample in samples], job.params.limits)
+    verdicts = decide(samples, features.from_table(table), job.params.rules)
+    kept, dropped = _divide(buckets, table, verdicts)
     rejected = _rejected(job.stage, [*listing.dropped, *dropped])
     reasons = budget.hold(job.stage, rejected, num_in, job.params.max_rejected_fraction)
     labels = told.labels or tuple(sorted({row.label for rows in kept for row in rows.samples}))
@@ -149,23 +146,6 @@ def into_buckets(found: Sequence[Sample], settings: Params) -> list[Bucket]:
     return [Bucket(number, tuple(by_number[number])) for number in range(num_buckets)]
 
 
-def features_of(folder: Path, limits: Limits, bucket: Bucket) -> pa.Table:
-    """The features of a bucket's samples, in their order (`features.SCHEMA`).
-
-    A function of the files' content and the limits; thresholds come later.
-    """
-    return features.to_table(_look(folder, limits, sample) for sample in bucket.samples)
-
-
-def _look(folder: Path, limits: Limits, sample: Sample) -> Features:
-    file = sample.file
-    try:
-        data = raw.read(folder, file.container, file.member, limits.max_bytes)
-    except raw.ReadFault as fault:
-        return Features(reason=fault.reason, detail=fault.detail, num_bytes=file.num_bytes)
-    return look.inspect(data, file.path, limits)
-
-
 class _Rows(NamedTuple):
     """The kept samples of a bucket, with their features and splits."""
 
@@ -175,16 +155,16 @@ class _Rows(NamedTuple):
 
 
 def _divide(
-    buckets: Sequence[Bucket], tables: Sequence[pa.Table], verdicts: Sequence[Verdict]
+    buckets: Sequence[Bucket], table: pa.Table, verdicts: Sequence[Verdict]
 ) -> tuple[list[_Rows], list[Dropped]]:
     """The kept samples by bucket, and the dropped ones."""
     kept, dropped, start = [], [], 0
-    for bucket, table in zip(buckets, tables, strict=True):
+    for bucket in buckets:
         own = verdicts[start : start + len(bucket.samples)]
-        start += len(bucket.samples)
         stay = [at for at, verdict in enumerate(own) if verdict.reason is None]
         here = [bucket.samples[at] for at in stay]
-        rows = table.take(pa.array(stay, pa.int64()))
+        rows = table.take(pa.array([start + at for at in stay], pa.int64()))
+        start += len(bucket.samples)
         kept.append(_Rows(here, rows, [own[at].split for at in stay]))
         dropped += [
             Dropped(sample.key, place(sample.file), verdict.reason, verdict.detail)

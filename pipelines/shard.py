@@ -13,8 +13,9 @@ the next stage. A sample is three members of a tar:
 `index.arrow` has one row a sample, sorted by (split, bucket, key): where the image's bytes lie in
 which tar, and their CRC-32C. Every raw file is checked against the SHA-256 that `clean` saw.
 
-Costs reading the raw data once and writing it once, and a PNG compression an image that is
-turned. Memory: one image and one bucket's rows a worker.
+A bucket whose manifest is as before is taken from the memo. Any other costs reading its raw data
+once and writing it once, and a PNG compression an image that is turned. Memory: one image and one
+bucket's rows a worker.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ import google_crc32c
 import pyarrow as pa
 from pydantic import Field
 
-from pipelines.core import budget, records, stage
+from pipelines.core import budget, memo, records, stage
 from pipelines.core.errors import HeadraceError
 from pipelines.core.images.transcode import Encoded, decodable
+from pipelines.core.memo import Task
 from pipelines.core.params import params
 from pipelines.core.reasons import Reason
 from pipelines.core.report import Report
 from pipelines.core.samples import raw
 from pipelines.core.shards import packed, pieces
 from pipelines.core.shards.tars import Member, TarShard
+from pipelines.core.storage import sha256_file
 
 _TOLD = ("label", "format", "mode", "width", "height", "orientation", "sha256")
 
@@ -61,20 +64,19 @@ class Bucket:
     number: int
     manifest: Path
     raw: Path
-    folder: Path
-    """Where its piece goes."""
 
 
 def run(job: stage.Job[Params]) -> Report:
     """Pack every bucket, then join the pieces."""
     manifests = sorted(job.inputs["manifest"].glob("*.parquet"))
     known = _common_metadata(manifests, job.inputs["manifest"])
-    buckets = [
-        Bucket(int(path.stem), path, job.inputs["raw"], pieces.folder_of(job.out, path.stem))
+    tasks = [
+        # The manifest tells the SHA-256 of every raw file, so its own stands for them too.
+        Task(path.stem, sha256_file(path), Bucket(int(path.stem), path, job.inputs["raw"]))
         for path in manifests
     ]
-    job.map(pack, buckets, describe="buckets packed")
-    joined = pieces.join([bucket.folder for bucket in buckets], job.out)
+    folders = memo.build(job, pack, tasks, describe="buckets packed")
+    joined = pieces.join(folders, job.out)
 
     index = joined.rows.sort_by([(name, "ascending") for name in ("split", "bucket", "key")])
     num_in = index.num_rows + joined.rejected.num_rows
@@ -97,8 +99,8 @@ def run(job: stage.Job[Params]) -> Report:
     }
 
 
-def pack(bucket: Bucket) -> None:
-    """Write the tars of one bucket, one for each split that it has samples of.
+def pack(bucket: Bucket, folder: Path) -> None:
+    """Write the tars of one bucket into a folder, one for each split that it has samples of.
 
     Raises:
         HeadraceError: the raw data are not what the manifest describes.
@@ -107,26 +109,25 @@ def pack(bucket: Bucket) -> None:
     rejected: list[dict[str, str]] = []
     transcoded: Counter[str] = Counter()
     tars: dict[str, TarShard] = {}
-    with pieces.whole(bucket.folder) as folder:
-        with contextlib.ExitStack() as stack:
-            for sample in records.read_parquet(bucket.manifest).to_pylist():
-                encoded = _encoded(bucket.raw, sample)
-                if isinstance(encoded, str):
-                    rejected.append(_rejection(sample, encoded))
-                    continue
-                split = sample["split"]
-                if split not in tars:
-                    path = folder / f"{split}-{bucket.number:05d}.tar"
-                    tars[split] = stack.enter_context(TarShard(path))
-                member = _add(tars[split], sample, encoded)
-                rows.append(_row(sample, bucket.number, tars[split].name, member, encoded.data))
-                transcoded[sample["format"]] += encoded.is_transcoded
-        pieces.write_account(
-            folder,
-            rows=pa.Table.from_pylist(rows, schema=packed.INDEX),
-            rejected=records.rejected_table(rejected, "shard"),
-            counts={"transcoded": +transcoded},
-        )
+    with contextlib.ExitStack() as stack:
+        for sample in records.read_parquet(bucket.manifest).to_pylist():
+            encoded = _encoded(bucket.raw, sample)
+            if isinstance(encoded, str):
+                rejected.append(_rejection(sample, encoded))
+                continue
+            split = sample["split"]
+            if split not in tars:
+                path = folder / f"{split}-{bucket.number:05d}.tar"
+                tars[split] = stack.enter_context(TarShard(path))
+            member = _add(tars[split], sample, encoded)
+            rows.append(_row(sample, bucket.number, tars[split].name, member, encoded.data))
+            transcoded[sample["format"]] += encoded.is_transcoded
+    pieces.write_account(
+        folder,
+        rows=pa.Table.from_pylist(rows, schema=packed.INDEX),
+        rejected=records.rejected_table(rejected, "shard"),
+        counts={"transcoded": +transcoded},
+    )
 
 
 def _common_metadata(manifests: list[Path], folder: Path) -> Mapping[str, Any]:

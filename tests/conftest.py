@@ -28,6 +28,7 @@ MACHINE = (
     "HEADRACE_NUM_RANKS",
     "HEADRACE_CACHE_FOLDER",
     "HEADRACE_CACHE_MAX_GIB",
+    "HEADRACE_MEMO_MAX_GIB",
     "HEADRACE_BACKUP_URL",
 )
 """How this machine runs stages; a test that is about it sets its own."""

@@ -9,12 +9,14 @@ Two shapes, each given a pure function of one bucket's table:
 
 Both run the function once a bucket on the machine's Dask cluster; the result depends neither on
 workers nor on their order. The function must be importable, since it is sent to other processes.
+A bucket whose content, params and code are as before is taken from the memo (`core.memo`).
 Memory: one bucket's table a worker.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,11 +28,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core import budget, records
+from pipelines.core import budget, memo, records
 from pipelines.core.errors import HeadraceError
+from pipelines.core.memo import Task
 from pipelines.core.report import Report
 from pipelines.core.shards import pieces
 from pipelines.core.stage import Job
+from pipelines.core.storage import sha256_file
 
 _INDEX = "index.arrow"
 
@@ -80,8 +84,11 @@ def filter_manifest(job: Job[B], drops: Callable[[pa.Table, B], Sequence[Drop]])
             "There is no manifest to filter.", where=str(source), fix="`dvc repro` builds it"
         )
     out = job.out / "manifest"
-    task = functools.partial(_filter_bucket, drops, job.params, job.stage, out)
-    joined = pieces.join(job.map(task, manifests, describe="buckets filtered"), out)
+    write = functools.partial(_filter_bucket, drops, job.params, job.stage)
+    tasks = [Task(path.stem, sha256_file(path), path) for path in manifests]
+    folders = memo.build(job, write, tasks, settings=job.params, describe="buckets filtered")
+    out.mkdir()
+    joined = pieces.join(folders, out)
 
     rejected = joined.rejected.sort_by([("key", "ascending"), ("path", "ascending")])
     num_kept, num_in = joined.rows.num_rows, joined.rows.num_rows + rejected.num_rows
@@ -97,9 +104,13 @@ def filter_manifest(job: Job[B], drops: Callable[[pa.Table, B], Sequence[Drop]])
 
 
 def _filter_bucket(
-    drops: Callable[[pa.Table, B], Sequence[Drop]], params: B, stage: str, out: Path, manifest: Path
-) -> Path:
-    """Filter one bucket into a piece; where the piece is."""
+    drops: Callable[[pa.Table, B], Sequence[Drop]],
+    params: B,
+    stage: str,
+    manifest: Path,
+    piece: Path,
+) -> None:
+    """Filter one bucket into a piece."""
     rows = records.read_parquet(manifest)
     rejected: list[dict[str, str]] = []
     is_kept = np.ones(rows.num_rows, dtype=np.bool_)
@@ -109,16 +120,13 @@ def _filter_bucket(
         is_kept &= ~fits
         rejected += [_rejection(row, drop) for row in rows.filter(pa.array(fits)).to_pylist()]
     kept = rows.filter(pa.array(is_kept))
-    folder = pieces.folder_of(out, manifest.stem)
-    with pieces.whole(folder) as piece:
-        records.write_parquet(piece / manifest.name, kept)
-        pieces.write_account(
-            piece,
-            rows=kept.select(["split"]).replace_schema_metadata(None),
-            rejected=records.rejected_table(rejected, stage),
-            counts={},
-        )
-    return folder
+    records.write_parquet(piece / manifest.name, kept)
+    pieces.write_account(
+        piece,
+        rows=kept.select(["split"]).replace_schema_metadata(None),
+        rejected=records.rejected_table(rejected, stage),
+        counts={},
+    )
 
 
 def _check_mask(drop: Drop, num_rows: int, stage: str) -> None:
@@ -156,14 +164,16 @@ def map_shards(job: Job[P], folder: Path, function: Callable[[pa.Table, P], pa.T
         HeadraceError: there is no index, or nothing in it.
     """
     index = folder / _INDEX
-    names = records.read_ipc(index)["shard"].to_pylist() if index.is_file() else []
-    if not names:
+    names = map(str, records.read_ipc(index)["shard"].to_pylist()) if index.is_file() else ()
+    shards = list(dict.fromkeys(names))  # In the order of the index: by split and bucket.
+    if not shards:
         raise HeadraceError(
             "There is no shard to read.", where=str(index), fix="`dvc repro` builds it"
         )
-    shards = list(dict.fromkeys(names))  # In the order of the index: by split and bucket.
-    task = functools.partial(_map_shard, function, job.params, folder, job.out)
-    joined = pieces.join(job.map(task, shards, describe="shards"), job.out)
+    write = functools.partial(_map_shard, function, job.params, folder)
+    tasks = [Task(Path(shard).stem, _content(folder, shard), shard) for shard in shards]
+    folders = memo.build(job, write, tasks, settings=job.params, describe="shards")
+    joined = pieces.join(folders, job.out)
     return {
         "num_shards": len(shards),
         "num_rows_read": sum(count["num_rows_read"] for count in joined.counts),
@@ -172,22 +182,25 @@ def map_shards(job: Job[P], folder: Path, function: Callable[[pa.Table, P], pa.T
 
 
 def _map_shard(
-    function: Callable[[pa.Table, P], pa.Table], params: P, folder: Path, out: Path, shard: str
-) -> Path:
-    """Apply the function to one shard's rows, into a piece; where the piece is."""
+    function: Callable[[pa.Table, P], pa.Table], params: P, folder: Path, shard: str, piece: Path
+) -> None:
+    """Apply the function to one shard's rows, into a piece."""
     rows = _rows(folder, shard)
     made = function(rows, params)
-    name = Path(shard).stem
-    piece_folder = pieces.folder_of(out, name)
-    with pieces.whole(piece_folder) as piece:
-        records.write_parquet(piece / f"{name}.parquet", made)
-        pieces.write_account(
-            piece,
-            rows=pa.table({}),
-            rejected=records.REJECTED.empty_table(),
-            counts={"num_rows_read": rows.num_rows, "num_rows_written": made.num_rows},
-        )
-    return piece_folder
+    records.write_parquet(piece / f"{Path(shard).stem}.parquet", made)
+    pieces.write_account(
+        piece,
+        rows=pa.table({}),
+        rejected=records.REJECTED.empty_table(),
+        counts={"num_rows_read": rows.num_rows, "num_rows_written": made.num_rows},
+    )
+
+
+def _content(folder: Path, shard: str) -> str:
+    """What stands for all that is read of a shard."""
+    if shard.endswith(".arrow"):
+        return sha256_file(folder / shard)
+    return memo.digest(json.dumps(_rows(folder, shard).to_pylist()))
 
 
 def _rows(folder: Path, shard: str) -> pa.Table:

@@ -8,12 +8,13 @@ which win. Nothing here may change a byte of any output, only how soon it is the
     num_ranks: 2              # processes of the trainer; default: one a GPU, or one
     cache_folder: /scratch/headrace   # of shards out of a bucket; default: .state/shards
     cache_max_gib: 100        # its size, at most; default: 16
+    memo_max_gib: 100         # size of .memo/, at most; 0: nothing is kept; default: 32
     backup_url: s3://bucket/headrace  # for a second copy of checkpoints; default: none
     job: {queue: cpu, memory: 8GiB}   # slurm, kubernetes: handed to dask-jobqueue's SLURMCluster or
     dask-kubernetes' KubeCluster
 
 Environment: HEADRACE_CLUSTER, HEADRACE_NUM_WORKERS, HEADRACE_NUM_RANKS, HEADRACE_CACHE_FOLDER,
-HEADRACE_CACHE_MAX_GIB, HEADRACE_BACKUP_URL.
+HEADRACE_CACHE_MAX_GIB, HEADRACE_MEMO_MAX_GIB, HEADRACE_BACKUP_URL.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _ENVIRONMENT = {
     "HEADRACE_NUM_RANKS": "num_ranks",
     "HEADRACE_CACHE_FOLDER": "cache_folder",
     "HEADRACE_CACHE_MAX_GIB": "cache_max_gib",
+    "HEADRACE_MEMO_MAX_GIB": "memo_max_gib",
     "HEADRACE_BACKUP_URL": "backup_url",
 }
 _CONNECT_TIMEOUT_S = 30
@@ -62,6 +64,8 @@ class Machine:
     """Where shards out of a bucket are kept: a local disk; None: `.state/shards`."""
     cache_max_gib: Annotated[float, Field(gt=0)] = 16.0
     """How large that folder may grow."""
+    memo_max_gib: Annotated[float, Field(ge=0)] = 32.0
+    """How large `.memo`, the results that are used again, may grow; 0: nothing is kept."""
     backup_url: str | None = None
     """Where the trainer keeps a second copy of its checkpoints; None: nowhere."""
     job: Mapping[str, Any] = Field(default_factory=dict)
@@ -100,7 +104,7 @@ def machine(path: Path = Path("cluster.yaml")) -> Machine:
 def _read(variable: str, key: str, value: str) -> str | int | float:
     if key in ("cluster", "cache_folder", "backup_url"):
         return value
-    kind = float if key == "cache_max_gib" else int
+    kind = float if key in ("cache_max_gib", "memo_max_gib") else int
     try:
         return kind(value)
     except ValueError:

@@ -61,14 +61,18 @@ def inspect(data: bytes, name: str, limits: Limits) -> Features:
         return _failed(data, found, error)
 
 
+def claims_image(name: str) -> bool:
+    """Whether a file's name is that of an image: all that `inspect` makes of a name."""
+    return PurePosixPath(name).suffix.lower() in SUFFIXES
+
+
 def _not_an_image(data: bytes, name: str, found: Features) -> Features:
     foreign = foreign_format_of(data)
-    claims_image = PurePosixPath(name).suffix.lower() in SUFFIXES
     if not data:
         return replace(found, reason=Reason.UNREADABLE, detail="the file is empty")
     if foreign:
         return replace(found, reason=Reason.UNSUPPORTED_FORMAT, detail=f"the content is {foreign}")
-    if claims_image:
+    if claims_image(name):
         detail = "the content is in no known image format"
         return replace(found, reason=Reason.UNREADABLE, detail=detail)
     return replace(found, reason=Reason.UNSUPPORTED_FORMAT, detail="not an image file")

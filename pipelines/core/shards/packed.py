@@ -15,6 +15,7 @@ import google_crc32c
 import pyarrow as pa
 
 from pipelines.core.errors import HeadraceError
+from pipelines.core.storage import sha256_file
 
 _COLUMNS: dict[str, pa.DataType] = {
     "split": pa.string(),
@@ -44,6 +45,16 @@ def opened(tar: Path) -> BinaryIO:
         raise HeadraceError(
             "A shard that the index names is not there.", where=str(tar), fix=_mend(tar)
         ) from None
+
+
+def sha256(tar: Path) -> str:
+    """SHA-256 of a tar, hexadecimal.
+
+    Raises:
+        HeadraceError: it is not there.
+    """
+    with opened(tar):
+        return sha256_file(tar)
 
 
 def read(file: BinaryIO, tar: Path, row: Mapping[str, Any]) -> bytes:

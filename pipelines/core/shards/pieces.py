@@ -87,18 +87,24 @@ def join(folders: Sequence[Path], out: Path) -> Joined:
     """Move the data files of the pieces into `out`, remove the pieces, return their accounts."""
     rows, rejected, counts = [], [], []
     for folder in folders:
-        rows.append(_read_ipc_copy(folder / _ROWS))
+        rows.append(read_ipc_copy(folder / _ROWS))
         rejected.append(records.read_parquet(folder / _REJECTED))
         counts.append(json.loads((folder / _COUNTS).read_bytes()))
         for path in folder.iterdir():
             if path.name not in (_ROWS, _REJECTED, _COUNTS):
                 path.rename(out / path.name)
-    shutil.rmtree(out / FOLDER)
+    remove(folders)
     ordered = pa.concat_tables(rejected).sort_by([("key", "ascending"), ("path", "ascending")])
     return Joined(pa.concat_tables(rows), ordered, tuple(counts))
 
 
-def _read_ipc_copy(path: Path) -> pa.Table:
+def remove(folders: Sequence[Path]) -> None:
+    """Remove pieces, and what interrupted tasks left beside them."""
+    for parent in {folder.parent for folder in folders}:
+        shutil.rmtree(parent)
+
+
+def read_ipc_copy(path: Path) -> pa.Table:
     """A table that does not hang on a file which is about to be removed."""
     with pa.ipc.open_file(path.read_bytes()) as reader:
         return reader.read_all()

@@ -157,7 +157,9 @@ def test_every_row_is_kept_or_dropped_for_the_first_reason_that_fits(
         return [Drop("first", masks[:, 0], "width"), Drop("second", masks[:, 1], "width")]
 
     settings = Params(min_sharpness=0, max_rejected_fraction=1)
-    piece = bucketed._filter_bucket(drops, settings, "sharp", out, out / "00000.parquet")
+    piece = out / "piece"
+    piece.mkdir()
+    bucketed._filter_bucket(drops, settings, "sharp", out / "00000.parquet", piece)
     kept = records.read_parquet(piece / "00000.parquet")["key"].to_pylist()
     rejected = records.read_parquet(piece / "rejected.parquet").to_pylist()
     assert kept == [str(n) for n, fit in enumerate(fits) if not any(fit)]

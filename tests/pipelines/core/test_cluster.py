@@ -45,6 +45,19 @@ def test_a_wrong_setting_is_told_with_what_was_meant(tmp_path: Path, text: str, 
     assert part in str(caught.value)
 
 
+def test_the_size_of_the_memo_is_set_like_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("memo_max_gib: 100\n")
+    assert machine(path).memo_max_gib == 100
+    monkeypatch.setenv("HEADRACE_MEMO_MAX_GIB", "0.5")
+    assert machine(path).memo_max_gib == 0.5
+    monkeypatch.setenv("HEADRACE_MEMO_MAX_GIB", "-1")
+    with pytest.raises(HeadraceError, match="memo_max_gib"):
+        machine(path)
+
+
 def test_the_backup_of_checkpoints_is_set_like_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
