@@ -127,6 +127,7 @@ def render(about: About, facts: Facts, picture: Callable[[Example], str | None])
         histograms=histograms,
         constants=constants,
         sparse=sparse,
+        few=[split for split in sparse if splits[split]],
         names={name: _names(facts.names[name]) for name in facts.names},
         drifts=_drifts(facts),
         chart=(charts.WIDTH, charts.HEIGHT),

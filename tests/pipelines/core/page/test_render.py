@@ -136,6 +136,7 @@ def test_small_and_missing_splits_are_no_fault(sizes: tuple[int, ...]) -> None:
 
 def test_a_split_of_few_samples_is_not_drawn_as_a_distribution() -> None:
     assert "(val: too few to draw)" in page(facts((100, 1, 60), 1))
+    assert "too few to draw" not in page(facts((100, 0, 60), 1))
 
 
 def test_a_measure_that_never_differs_is_a_line_and_no_chart() -> None:
