@@ -16,8 +16,9 @@ which ones these are; `lineage.json` names the samples of those that were not fi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pipelines.core.errors import HeadraceError
 from trainers.chain import Chain
@@ -57,6 +58,23 @@ def skipped(chain: Chain, undone: Sequence[Undone] = ()) -> list[int]:
         for step in range(chain.num_steps)
         if math.isnan(chain.link(step).loss) and not is_undone(step, undone)
     ]
+
+
+def left_out(
+    chain: Chain, undone: Sequence[Undone], keys: Callable[[int], list[str]]
+) -> dict[str, Any]:
+    """For the record of a run: the steps that were not made, if any, and the samples of bad ones.
+
+    Args:
+        chain: of the run.
+        undone: steps that it went back on.
+        keys: of the samples of a step.
+    """
+    steps = skipped(chain, undone)
+    if not steps and not undone:
+        return {}
+    bad = {str(step): keys(step) for step in steps}
+    return {"left_out": {"undone": [asdict(span) for span in undone], "not_finite": bad}}
 
 
 def num_skipped_in_row(chain: Chain, undone: Sequence[Undone]) -> int:

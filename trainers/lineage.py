@@ -80,7 +80,7 @@ def commit_of(blobs: Mapping[str, str], root: Path = ROOT) -> str | None:
     `None` where no commit holds it (the code ran with changes that were never committed), and where
     there is no git or no repository. Experiments of DVC are searched too.
     """
-    inside = {path: blob for path, blob in blobs.items() if not path.startswith("module:")}
+    inside = {path: blob for path, blob in blobs.items() if ":" not in path}
     if not inside:
         return None
     for commit in _git(root, "log", "--all", "--format=%H", "--", *inside).split():

@@ -51,6 +51,13 @@ class History:
         self.current = Sums()
         return row
 
+    @property
+    def best_epoch(self) -> int:
+        """The first of those with the best val accuracy, from 0; the last where there is no val."""
+        if not self.epochs or "val/accuracy" not in self.epochs[0]:
+            return len(self.epochs) - 1
+        return max(range(len(self.epochs)), key=lambda it: (self.epochs[it]["val/accuracy"], -it))
+
     def state(self) -> dict[str, Any]:
         """JSON-able, and exact: JSON keeps all bits of a float."""
         return asdict(self)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from pipelines.core.errors import HeadraceError
-from trainers import models, numerics, optim, rng
+from trainers import finetune, models, numerics, optim, rng
 from trainers.augment import Augmentation
 from trainers.checkpoint import Checkpoints
 from trainers.divergence import Budget
@@ -20,6 +20,7 @@ from trainers.normalise import Normalisation
 from trainers.reader import order
 from trainers.reader.index import Index, open_index
 from trainers.reader.loader import Placement, Reader
+from trainers.recompute import recompute_blocks
 from trainers.schedule import Schedule
 from trainers.session import Session
 from trainers.state import State
@@ -47,8 +48,8 @@ def prepare(
     Raises:
         HeadraceError: params, data and model do not fit each other.
     """
-    _check(config)
     index = open_index(data)
+    _check(config, index)
     device = numerics.configure(config.precision, config.num_threads)
     plans = {"train": training_plan(config, index)}
     if "val" in index.splits:
@@ -70,6 +71,8 @@ def prepare(
         peak_learning_rate=config.lr,
         checkpoint_interval_s=config.checkpoint_interval_s,
         budget=Budget(config.max_skipped_steps, config.max_rollbacks),
+        patience_epochs=config.patience_epochs,
+        keeps_best=config.result == "best",
     )
     trainer = Trainer(state.model, state.optimizer, state.scaler, _recipe(config, index))
     validating = val[0] if val else None
@@ -89,7 +92,16 @@ def training_plan(config: train.Params, index: Index) -> order.Plan:
     )
 
 
-def _check(config: train.Params) -> None:
+def _check(config: train.Params, index: Index) -> None:
+    if "val" not in index.splits and (config.result == "best" or config.patience_epochs):
+        raise HeadraceError(
+            "Without a split val there is no best epoch.",
+            where="params.yaml: train.result, train.patience_epochs",
+            expected="result: last and patience_epochs: 0, or a dataset with the split val",
+            found=f"result: {config.result}, patience_epochs: {config.patience_epochs}, and the "
+            f"splits {', '.join(index.splits)}",
+            fix="clean.val_fraction in params.yaml sets samples aside for val",
+        )
     parts = config.num_logical_workers * _num_accumulation_steps(config)
     if config.batch_size % parts:
         raise HeadraceError(
@@ -122,6 +134,11 @@ def _fresh_state(
 ) -> State:
     rng.seed_torch(rng.key(config.seed, "initial weights"), device)
     model = models.build(config.model, index.shape, len(index.labels))
+    if config.pretrained:
+        finetune.load(model, Path(config.pretrained))
+    finetune.freeze(model, config.freeze)
+    if config.gradient_checkpointing:
+        recompute_blocks(model)
     # Images are stored channels last; convolutions on them are faster that way.
     model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = optim.build(
@@ -142,6 +159,8 @@ def _recipe(config: train.Params, index: Index) -> Recipe:
         reduction=config.reduction,
         label_smoothing=config.label_smoothing,
         max_gradient_norm=config.max_gradient_norm,
+        recomputes=config.gradient_checkpointing,
+        compiles=config.compile,
         augmentation=Augmentation(config.crop_padding_px, config.flip_probability, config.seed),
         normalisation=Normalisation(index.mean, index.std),
     )

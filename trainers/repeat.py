@@ -62,8 +62,9 @@ class Repetition:
         self._kept = run.read_steps()
         with ExitStack() as stack:
             self.session = _session(run, data, stack)
-            # Judges the weights, and changes nothing of them.
-            self.session.val = None
+            if run.config.result == "last":
+                # Judges the weights, and changes nothing of them.
+                self.session.val = None
             self.session.resume(steps.start)
             # What the run left out is left out again, whatever it was that sent it back.
             self.session.state.undone = tuple(
@@ -102,7 +103,7 @@ class Repetition:
 
     def _compare_result(self) -> Difference | None:
         kept = self._run.read_lineage()["weights"]["tensors"]
-        again = self.session.state.ema.module.state_dict()
+        again = self.session.state.result()
         lines = list(tensor_faults(kept, again))
         if not lines:
             return None
@@ -123,7 +124,7 @@ def _session(run: Run, data: Path, stack: ExitStack) -> Session:
     saves = stack.enter_context(Checkpoints(folder, config.num_checkpoints))
     session = prepare(config, data, stack, saves, StopRequest())
     kept, num_steps = run.about.chain["num_steps"], session.schedule.num_steps
-    if kept != num_steps:
+    if kept > num_steps or (kept < num_steps and not config.patience_epochs):
         raise HeadraceError(
             "The params of the run do not make the steps that it made.",
             where=f"{run.path}: params",

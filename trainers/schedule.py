@@ -21,6 +21,8 @@ class Schedule:
     peak_learning_rate: float
     checkpoint_interval_s: float
     budget: Budget
+    patience_epochs: int
+    keeps_best: bool
 
     @property
     def num_steps(self) -> int:
@@ -35,6 +37,10 @@ class Schedule:
             num_warmup_steps=round(self.warmup_fraction * self.num_steps),
             peak=self.peak_learning_rate,
         )
+
+    def is_out_of_patience(self, best_epoch: int, num_epochs: int) -> bool:
+        """Whether to end after `num_epochs`, of which `best_epoch` (from 0) was the best."""
+        return 0 < self.patience_epochs < num_epochs - best_epoch
 
     def takes_weights_digest(self, step: int) -> bool:
         """Whether the SHA-256 of the weights after `step`, from 0, is kept: evenly, and the last.

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -20,7 +20,7 @@ from pipelines.core.errors import HeadraceError
 from trainers import memory, optim, watchdog
 from trainers.chain import digest_of_ids
 from trainers.checkpoint import Checkpoints, Loaded
-from trainers.divergence import is_undone, num_skipped_in_row, rollback, skipped, target
+from trainers.divergence import is_undone, left_out, num_skipped_in_row, rollback, target
 from trainers.environment import changes, environment
 from trainers.launch import EX_TEMPFAIL, StopRequest
 from trainers.progress import Progress
@@ -95,7 +95,7 @@ class Session:
         saved_at = time.monotonic()
         steps = self.steps()
         for outcome in steps:
-            if outcome.is_stop_wanted and self.next_step < self.schedule.num_steps:
+            if outcome.is_stop_wanted and not self.is_over:
                 steps.close()
                 self._save_and_stop()
             if self._is_save_due(time.monotonic() - saved_at):
@@ -113,7 +113,7 @@ class Session:
         """Make the steps that are left, one whenever the next is asked for; collective."""
         progress = Progress(self.schedule.num_steps, self.next_step, is_shown=dist.get_rank() == 0)
         try:
-            while self.next_step < self.schedule.num_steps:
+            while not self.is_over:
                 yield from self._steps_to_rollback(progress)
         finally:
             progress.close()
@@ -129,7 +129,7 @@ class Session:
             elif self.state.position.epoch > batch.epoch:
                 self._end_epoch(progress)
             yield outcome
-            if has_gone_back:
+            if has_gone_back or self.is_over:
                 return
 
     @property
@@ -138,14 +138,17 @@ class Session:
         position = self.state.position
         return position.epoch * self.schedule.num_steps_per_epoch + position.step
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no step left to make."""
+        history = self.state.history
+        return self.next_step >= self.schedule.num_steps or self.schedule.is_out_of_patience(
+            history.best_epoch, len(history.epochs)
+        )
+
     def left_out(self) -> dict[str, Any]:
-        """For the record: the steps that were not made, if any, and the samples of bad ones."""
-        state = self.state
-        steps = skipped(state.chain, state.undone)
-        if not steps and not state.undone:
-            return {}
-        bad = {str(step): self._keys(step) for step in steps}
-        return {"left_out": {"undone": [asdict(it) for it in state.undone], "not_finite": bad}}
+        """For the record, see `divergence.left_out`."""
+        return left_out(self.state.chain, self.state.undone, self._keys)
 
     def _keys(self, step: int) -> list[str]:
         epoch, step_of_epoch = divmod(step, self.schedule.num_steps_per_epoch)
@@ -223,7 +226,10 @@ class Session:
             model = self.state.ema.module
             scores = validate(model, self.val, recipe.normalisation, recipe.precision)
         rate = self.schedule.learning_rate(self.next_step - 1)
-        row = self.state.history.end_epoch(rate, scores)
+        history = self.state.history
+        row = history.end_epoch(rate, scores)
+        if self.schedule.keeps_best and history.best_epoch == len(history.epochs) - 1:
+            self.state.keep_best()
         progress.end_epoch(self.state.position.epoch, self.schedule.num_epochs, row)
 
     def _save(self) -> None:

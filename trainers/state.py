@@ -28,6 +28,7 @@ class State:
         model: on its device; also its average, in `ema`.
         position: epoch and step (within it) of the next batch, with the data and the seed that
             they are counted in.
+        best: the averaged weights of the best epoch, on their device, where they are kept.
         undone: steps that the run went back on, in the order in which it did.
     """
 
@@ -39,10 +40,12 @@ class State:
     chain: Chain = field(default_factory=Chain)
     history: History = field(default_factory=History)
     undone: tuple[Undone, ...] = ()
+    best: dict[str, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by a name that is stable from run to run; large ones not copied."""
         named = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        named |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         named |= {f"ema.{name}": tensor for name, tensor in self.ema.state_dict().items()}
         for number, entries in self.optimizer.state_dict()["state"].items():
             named |= {
@@ -51,6 +54,14 @@ class State:
                 if isinstance(value, Tensor)
             }
         return named | {f"chain.{name}": tensor for name, tensor in self.chain.tensors().items()}
+
+    def keep_best(self) -> None:
+        """The averaged weights, as they are now, are the best ones."""
+        self.best = {name: value.clone() for name, value in self.ema.module.state_dict().items()}
+
+    def result(self) -> Mapping[str, Tensor]:
+        """The weights that the run is for."""
+        return self.best or self.ema.module.state_dict()
 
     def meta(self, environment: Mapping[str, Any]) -> dict[str, Any]:
         """All that is no tensor, JSON-able, with the environment that it came about in."""
@@ -77,6 +88,9 @@ class State:
         self.scaler.load_state_dict(loaded.meta["scaler"])
         self.chain = Chain.from_state(loaded.meta["chain"], _below(loaded.tensors, "chain."))
         self.history = History.from_state(loaded.meta["history"])
+        device = next(self.model.parameters()).device
+        best = _below(loaded.tensors, "best.")
+        self.best = {name: tensor.to(device) for name, tensor in best.items()}
         self.undone = tuple(Undone(**span) for span in loaded.meta["undone"])
         self.position = position
 

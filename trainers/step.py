@@ -71,6 +71,8 @@ class Recipe:
     reduction: Literal["exact", "ddp"]
     label_smoothing: float
     max_gradient_norm: float
+    recomputes: bool
+    compiles: bool
     augmentation: Augmentation
     normalisation: Normalisation
 
@@ -99,6 +101,8 @@ class Trainer:
         self.device = next(model.parameters()).device
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._buffers = list(model.buffers())
+        if recipe.compiles:
+            model.compile()
         # The buffers are ours to keep equal: DDP would copy those of rank 0 over the others'.
         self._ddp = DistributedDataParallel(model, forward_sync_buffers=False)
         self._sum: GradientSum | None = None
@@ -166,7 +170,10 @@ class Trainer:
                 loss = functional.cross_entropy(
                     logits.float(), labels, label_smoothing=recipe.label_smoothing
                 )
+                after = [it.clone() for it in self._buffers] if recipe.recomputes else None
                 self.scaler.scale(loss * self._weight()).backward()
+                if after:
+                    self._restore(after)
             loss_sum += loss.detach().double() / num
             num_correct += (logits.detach().argmax(dim=1) == labels).sum()
         return loss_sum, num_correct

@@ -29,7 +29,7 @@ from pipelines.core.cluster import machine
 from pipelines.core.params import TOP_LEVEL, params
 from pipelines.core.report import Report
 from pipelines.core.stage import Job
-from pipelines.core.storage import write_text
+from pipelines.core.storage import sha256_file, write_text
 from trainers import launch, memory, metrics, models, substituted, weights
 from trainers.backup import Backup
 from trainers.checkpoint import Checkpoints, fingerprint, state_folder
@@ -55,7 +55,11 @@ class Params:
     seed: Annotated[int, Field(ge=0), TOP_LEVEL]
     """Of initial weights, order, augmentation and dropout."""
     model: str
-    """small, resnet18, or your own as module:callable."""
+    """small, resnet18, resnet50, vit_s, or your own as module:callable."""
+    pretrained: str | None
+    """A safetensors file to begin with, below the project; null: fresh weights. See `finetune`."""
+    freeze: tuple[str, ...]
+    """Patterns of the names of parameters that stay as they are."""
     epochs: Annotated[int, Field(ge=1)]
     """Passes over the training split."""
     batch_size: Annotated[int, Field(ge=1)]
@@ -86,6 +90,10 @@ class Params:
     """How often more of them send the run back, to leave out what led there; then it fails."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)]
     """Of the averaged weights, which are the result; 0: the last weights are."""
+    result: Literal["last", "best"]
+    """The weights of the last epoch, or of the one with the best val accuracy."""
+    patience_epochs: Annotated[int, Field(ge=0)]
+    """End after so many epochs without a better val accuracy; 0: never."""
     crop_padding_px: Annotated[int, Field(ge=0)]
     """Zeros around an image before a random crop of its own size; 0: no crop."""
     flip_probability: Annotated[float, Field(ge=0, le=1)]
@@ -94,6 +102,10 @@ class Params:
     """fp32, tf32, bf16 (autocast) or fp16 (autocast and loss scaling)."""
     reduction: Literal["exact", "ddp"]
     """exact: the same bits on any number of ranks. ddp: faster, and gives that up."""
+    gradient_checkpointing: bool
+    """Compute blocks twice rather than keep what they computed; changes no bit."""
+    compile: bool
+    """Have torch.compile make kernels of the model; changes bits."""
     num_threads: Annotated[int, Field(ge=1)]
     """CPU threads of a rank; changes bits, unlike the number of ranks."""
     checkpoint_interval_s: Annotated[float, Field(ge=0)]
@@ -140,8 +152,12 @@ def _checkpoints(config: Params, folder: Path) -> Checkpoints:
 
 
 def code_of(config: Params) -> dict[str, str]:
-    """The code that decides the weights of a run with these params, see `lineage.code`."""
-    return code(("trainers.train", *models.modules(config.model)))
+    """The files that decide the weights of a run with these params, see `lineage.code`."""
+    files = code(("trainers.train", *models.modules(config.model)))
+    if config.pretrained:
+        path = Path(config.pretrained)
+        files[f"pretrained:{path}"] = sha256_file(path) if path.is_file() else "missing"
+    return files
 
 
 def _write(out: Path, config: Params, session: Session, files: Mapping[str, str]) -> None:
@@ -160,7 +176,7 @@ def _write(out: Path, config: Params, session: Session, files: Mapping[str, str]
         chain=state.chain.summary(),
     )
     path = out / "model.safetensors"
-    weights.write(path, state.ema.module.state_dict(), about)
+    weights.write(path, state.result(), about)
     state.chain.write(out / "steps.parquet")
     replaced = Ledger(session.saves.folder).entries()
     if config.on_bad_sample == "substitute":

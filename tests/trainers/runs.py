@@ -26,6 +26,12 @@ PARAMS: dict[str, Any] = {
     "seed": 1,
     "train": {
         "model": "small",
+        "pretrained": None,
+        "freeze": [],
+        "result": "last",
+        "patience_epochs": 0,
+        "gradient_checkpointing": False,
+        "compile": False,
         "epochs": 2,
         "batch_size": 16,
         "num_logical_workers": 4,

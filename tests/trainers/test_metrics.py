@@ -3,6 +3,8 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from trainers import metrics
 from trainers.metrics import History, Sums
 
@@ -62,3 +64,11 @@ def test_equal_histories_write_equal_bytes(tmp_path: Path) -> None:
     assert files
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"), [([], -1), ([0.1], 0), ([0.1, 0.3, 0.2, 0.3], 1)]
+)
+def test_the_best_epoch_is_the_first_of_the_best(accuracies: list[float], expected: int) -> None:
+    assert History([{"val/accuracy": it} for it in accuracies]).best_epoch == expected
+    assert History([{"train/accuracy": it} for it in accuracies]).best_epoch == len(accuracies) - 1

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from pipelines.core.errors import HeadraceError
+from tests.decoded import write_decoded
 from tests.trainers.runs import NUM_STEPS, contents, set_params, train_here
-from trainers import divergence, optim
+from trainers import divergence, optim, weights
 from trainers.chain import Chain
 from trainers.commands import verify
 from trainers.divergence import skipped
@@ -151,3 +152,76 @@ def test_going_back_too_often_fails_the_run(project: Path, bad_steps: set[int]) 
     with pytest.raises(HeadraceError, match="diverged") as caught:
         train_here(project)
     assert "leaving out the steps 2 to 4 did not help" in str(caught.value.found)
+
+
+@pytest.fixture
+def accuracies(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What each validation finds, over and over."""
+    found = [0.1, 0.4, 0.2, 0.3]
+
+    def validated(model: Any, reader: Any, *_: Any) -> dict[str, float]:
+        return {"loss": 1.0, "accuracy": found[int(model_step(model)) // 4 - 1]}
+
+    def model_step(model: Any) -> int:
+        return int(model.state_dict()["1.num_batches_tracked"])
+
+    monkeypatch.setattr("trainers.session.validate", validated)
+    return found
+
+
+@pytest.mark.usefixtures("accuracies")
+def test_the_best_epoch_is_kept_through_kills_and_verified(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_params(project, epochs=4, result="best")
+    out = train_here(project)
+    set_params(project, epochs=4)
+    _, last = weights.read(train_here(project, "last") / "model.safetensors")
+    _, best = weights.read(out / "model.safetensors")
+    assert int(best["1.num_batches_tracked"]) == 8
+    assert int(last["1.num_batches_tracked"]) == 16
+    assert verify.main([str(out), "--data", "decoded"]) == 0
+    assert "EQUAL" in capsys.readouterr().out
+    set_params(project, epochs=4, result="best")
+    with pytest.MonkeyPatch.context() as patch:
+        step = Trainer.step
+
+        def stopped(self: Trainer, at: Any, *args: Any, **named: Any) -> Outcome:
+            if at.step == 11:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(self, at, *args, **named)
+
+        patch.setattr(Trainer, "step", stopped)
+        with pytest.raises(SystemExit):
+            train_here(project, "stopped")
+    assert contents(train_here(project, "resumed")) == contents(out)
+
+
+@pytest.mark.usefixtures("accuracies")
+def test_a_run_out_of_patience_ends_and_is_verified(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_params(project, epochs=9, patience_epochs=1)
+    out = train_here(project)
+    assert steps_of(out).num_steps == 3 * 4
+    assert json.loads((out / "metrics.json").read_text())["val"]["accuracy"] == 0.2
+    assert verify.main([str(out), "--data", "decoded"]) == 0
+    assert "every tensor of the weights file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("changes", [{"result": "best"}, {"patience_epochs": 1}])
+def test_without_a_val_split_there_is_no_best_epoch(project: Path, changes: dict[str, Any]) -> None:
+    (project / "decoded").unlink()
+    write_decoded(project / "decoded", splits={"train": [30]}, shape=(12, 12, 1), num_classes=4)
+    set_params(project, **changes)
+    with pytest.raises(HeadraceError, match="Without a split val"):
+        train_here(project)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same(project: Path) -> None:
+    losses = []
+    for compiles in (False, True):
+        set_params(project, compile=compiles)
+        losses.append(steps_of(train_here(project, str(compiles))).link(NUM_STEPS - 1).loss)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)

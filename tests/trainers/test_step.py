@@ -23,6 +23,8 @@ RECIPE: dict[str, Any] = {
     "reduction": "exact",
     "label_smoothing": 0.0,
     "max_gradient_norm": 0.0,
+    "recomputes": False,
+    "compiles": False,
     "augmentation": Augmentation(0, 0.0, 1),
     "normalisation": Normalisation((0.5,), (0.25,)),
 }

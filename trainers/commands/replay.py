@@ -71,7 +71,7 @@ def replay(run: Run, data: Path | None, step: int) -> Replayed:
     shards = Shards(index, "train", 1)
     plan = training_plan(run.config, index)
     order = Order(index.version, "train", shards.split.num_rows, plan)
-    num_steps = run.config.epochs * order.num_steps
+    num_steps = run.about.chain["num_steps"]  # fewer than the params say, if it lost patience
     if not 0 <= step < num_steps:
         raise HeadraceError(
             "The run has no such step.",

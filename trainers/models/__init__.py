@@ -16,13 +16,19 @@ import torch
 from torch import nn
 
 from pipelines.core.errors import HeadraceError, did_you_mean
-from trainers.models.resnet import resnet18
+from trainers.models.resnet import resnet18, resnet50
 from trainers.models.small import small
+from trainers.models.vit import vit_s
 
 Shape: TypeAlias = tuple[int, int, int]  # (H, W, C)
 Builder: TypeAlias = Callable[[Shape, int], nn.Module]
 
-BUILDERS: dict[str, Builder] = {"resnet18": resnet18, "small": small}
+BUILDERS: dict[str, Builder] = {
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "small": small,
+    "vit_s": vit_s,
+}
 
 
 def build(name: str, shape: Shape, num_classes: int) -> nn.Module:
