@@ -97,7 +97,7 @@ def commit_of(rev: str) -> str:
     if found:
         return found
     lines = (_git("for-each-ref", "--format=%(refname) %(objectname)") or "").splitlines()
-    refs: dict[str, str] = dict(_halves(line) for line in lines)
+    refs: dict[str, str] = dict(line.split(" ", 1) for line in lines)
     experiments = {name.rpartition("/")[2]: name for name in refs if name.startswith("refs/exps/")}
     if rev in experiments:
         return refs[experiments[rev]]
@@ -107,11 +107,6 @@ def commit_of(rev: str) -> str:
         expected="a commit, branch or tag, or the name of a DVC experiment",
         fix="git log --oneline (in a shallow clone: git fetch --unshallow)",
     )
-
-
-def _halves(line: str) -> tuple[str, str]:
-    head, _, tail = line.partition(" ")
-    return head, tail
 
 
 def _git(*arguments: str) -> str | None:
