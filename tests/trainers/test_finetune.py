@@ -74,7 +74,7 @@ def test_frozen_layers_keep_parameters_and_statistics_in_every_mode() -> None:
 
 def test_a_pattern_without_a_parameter_is_refused_with_the_nearest() -> None:
     with pytest.raises(HeadraceError, match=r"Did you mean '13\.weight'"):
-        freeze(models.build("small", SHAPE, 3), ["13.weigth"])
+        freeze(models.build("small", SHAPE, 3), ["13.weights"])
 
 
 def test_a_run_begins_with_the_weights_of_another_and_leaves_frozen_ones(
