@@ -16,7 +16,9 @@ from trainers.augment import Augmentation
 from trainers.checkpoint import Checkpoints
 from trainers.divergence import Budget
 from trainers.launch import StopRequest
+from trainers.mix import Mix
 from trainers.normalise import Normalisation
+from trainers.operations import Operations
 from trainers.reader import order
 from trainers.reader.index import Index, open_index
 from trainers.reader.loader import Placement, Reader
@@ -102,6 +104,13 @@ def _check(config: train.Params, index: Index) -> None:
             f"splits {', '.join(index.splits)}",
             fix="clean.val_fraction in params.yaml sets samples aside for val",
         )
+    if config.mixup_probability + config.cutmix_probability > 1:
+        raise HeadraceError(
+            "A sample is mixed in one way at most.",
+            where="params.yaml: train.mixup_probability, train.cutmix_probability",
+            expected="probabilities that sum up to at most 1",
+            found=f"{config.mixup_probability:g} + {config.cutmix_probability:g}",
+        )
     parts = config.num_logical_workers * _num_accumulation_steps(config)
     if config.batch_size % parts:
         raise HeadraceError(
@@ -162,5 +171,7 @@ def _recipe(config: train.Params, index: Index) -> Recipe:
         recomputes=config.gradient_checkpointing,
         compiles=config.compile,
         augmentation=Augmentation(config.crop_padding_px, config.flip_probability, config.seed),
+        operations=Operations(config.num_operations, config.operation_magnitude, config.seed),
+        mix=Mix(config.mixup_probability, config.cutmix_probability, config.seed),
         normalisation=Normalisation(index.mean, index.std),
     )

@@ -33,10 +33,12 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.core.errors import HeadraceError
-from trainers import numerics, rng, watchdog
+from trainers import mix, numerics, rng, watchdog
 from trainers.augment import Augmentation
+from trainers.mix import Mix, Mixed
 from trainers.normalise import Normalisation
 from trainers.numerics import Precision
+from trainers.operations import Operations
 from trainers.reader.slots import Microbatch
 from trainers.reduce import ExactSum, GradientSum
 
@@ -74,6 +76,8 @@ class Recipe:
     recomputes: bool
     compiles: bool
     augmentation: Augmentation
+    operations: Operations
+    mix: Mix
     normalisation: Normalisation
 
 
@@ -149,7 +153,8 @@ class Trainer:
         """The images of each share, augmented at once: each depends on its sample id alone."""
         images = torch.cat([share.images for share in shares])
         ids = torch.cat([share.ids for share in shares])
-        return self.recipe.augmentation(images, ids, at.epoch).chunk(len(shares))
+        images = self.recipe.augmentation(images, ids, at.epoch)
+        return self.recipe.operations(images, ids, at.epoch).chunk(len(shares))
 
     def _run_share(
         self, at: Position, share: Microbatch, images: Tensor, *, is_last: bool
@@ -159,6 +164,10 @@ class Trainer:
         num = recipe.num_accumulation_steps
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        mixed = None
+        if recipe.mix.is_on:
+            mixed = recipe.mix(images, share.labels, share.ids, at.epoch)
+            images = mixed.images
         parts = zip(images.chunk(num), share.labels.chunk(num), strict=True)
         for index, (part, labels) in enumerate(parts):
             key = rng.key(recipe.seed, "step", at.step, share.logical_worker, index)
@@ -167,9 +176,7 @@ class Trainer:
             with nullcontext() if is_synced else self._ddp.no_sync():
                 with numerics.autocast(recipe.precision, self.device):
                     logits = self._ddp(recipe.normalisation.apply(part))
-                loss = functional.cross_entropy(
-                    logits.float(), labels, label_smoothing=recipe.label_smoothing
-                )
+                loss = self._loss(logits.float(), labels, mixed, index)
                 after = [it.clone() for it in self._buffers] if recipe.recomputes else None
                 self.scaler.scale(loss * self._weight()).backward()
                 if after:
@@ -177,6 +184,14 @@ class Trainer:
             loss_sum += loss.detach().double() / num
             num_correct += (logits.detach().argmax(dim=1) == labels).sum()
         return loss_sum, num_correct
+
+    def _loss(self, logits: Tensor, labels: Tensor, mixed: Mixed | None, index: int) -> Tensor:
+        smoothing = self.recipe.label_smoothing
+        if mixed is None:
+            return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+        num = self.recipe.num_accumulation_steps
+        partners, shares = mixed.partners.chunk(num)[index], mixed.shares.chunk(num)[index]
+        return mix.cross_entropy(logits, labels, partners, shares, smoothing)
 
     def _weight(self) -> float:
         """What a microbatch's mean loss counts, so that gradients become the global mean."""

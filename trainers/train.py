@@ -98,6 +98,14 @@ class Params:
     """Zeros around an image before a random crop of its own size; 0: no crop."""
     flip_probability: Annotated[float, Field(ge=0, le=1)]
     """Of a horizontal flip."""
+    num_operations: Annotated[int, Field(ge=0, le=10)]
+    """Random operations on each image (rotation, contrast and others); see `operations`."""
+    operation_magnitude: Annotated[float, Field(ge=0, le=1)]
+    """Of those, as a part of the largest change."""
+    mixup_probability: Annotated[float, Field(ge=0, le=1)]
+    """That another image shines through a sample; see `mix`."""
+    cutmix_probability: Annotated[float, Field(ge=0, le=1)]
+    """That a rectangle of another image covers a part of a sample."""
     precision: Precision
     """fp32, tf32, bf16 (autocast) or fp16 (autocast and loss scaling)."""
     reduction: Literal["exact", "ddp"]

@@ -10,7 +10,9 @@ from pipelines.core.errors import HeadraceError
 from tests.trainers.runs import alone
 from trainers import optim
 from trainers.augment import Augmentation
+from trainers.mix import Mix
 from trainers.normalise import Normalisation
+from trainers.operations import Operations
 from trainers.reader.slots import Microbatch
 from trainers.step import Outcome, Position, Recipe, Trainer
 
@@ -26,6 +28,8 @@ RECIPE: dict[str, Any] = {
     "recomputes": False,
     "compiles": False,
     "augmentation": Augmentation(0, 0.0, 1),
+    "operations": Operations(0, 0.0, 1),
+    "mix": Mix(0.0, 0.0, 1),
     "normalisation": Normalisation((0.5,), (0.25,)),
 }
 
