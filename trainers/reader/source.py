@@ -14,6 +14,7 @@ from pipelines.core.errors import HeadraceError
 from trainers.reader.ahead import Position
 from trainers.reader.index import open_index
 from trainers.reader.order import Epoch, Order, Plan
+from trainers.reader.readahead import Readahead
 from trainers.reader.remote import open_remote
 from trainers.reader.shards import Shards
 from trainers.reader.substitute import Report
@@ -65,11 +66,16 @@ class Source:
         except BaseException:
             self.interrupt()
             raise
+        self._readahead = None if self.remote else Readahead(self.shards.split, self.order)
+        self._lock = threading.Lock()
 
     def start(self, epoch: int, step: int, num_epochs: int) -> None:
         """What is read next begins with this batch and ends with epoch `num_epochs - 1`."""
         if self.remote:
             self.remote.start(epoch, step, num_epochs)
+        if self._readahead:
+            with self._lock:
+                self._readahead.start(num_epochs)
 
     def ids_at(self, position: Position) -> NDArray[np.int64]:
         """The ids of a batch, [k * b] int64: the microbatches of the workers one after another."""
@@ -78,6 +84,9 @@ class Source:
     def move_on(self, position: Position) -> None:
         """Say that a batch is about to be read."""
         self.shards.move_on(*position)
+        if self._readahead:
+            with self._lock:
+                self._readahead.move_on(*position)
 
     def images(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The images of a few samples ([m] int64, no padding), [m, H, W, C] uint8, read anew."""
@@ -109,6 +118,8 @@ class Source:
     def close(self) -> None:
         """Unmap all shards, once nothing reads any more."""
         self.interrupt()
+        if self._readahead:
+            self._readahead.close()
         self.shards.close()
 
 
