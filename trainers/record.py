@@ -44,7 +44,7 @@ class Run:
             HeadraceError: they are not those of this trainer.
         """
         values = {**self.about.params, "checkpoint_interval_s": 1e9, "num_checkpoints": 1}
-        values["keep_every_steps"] = 0
+        values |= {"keep_every_steps": 0, "profile": False}
         return validate(train.Params, values, where=f"{self.path}: params")
 
     def read_steps(self) -> Chain:

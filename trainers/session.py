@@ -85,8 +85,11 @@ class Session:
             )
         return loaded
 
-    def run(self) -> None:
+    def run(self, after_step: Callable[[], None]) -> None:
         """Train to the end; collective.
+
+        Args:
+            after_step: is called after each step, on every rank.
 
         Raises:
             SystemExit: with EX_TEMPFAIL, on every rank, once the state is saved: a rank was asked
@@ -95,6 +98,7 @@ class Session:
         saved_at = time.monotonic()
         steps = self.steps()
         for outcome in steps:
+            after_step()
             if outcome.is_stop_wanted and not self.is_over:
                 steps.close()
                 self._save_and_stop()

@@ -38,12 +38,13 @@ from trainers.launch import StopRequest
 from trainers.lineage import code, lineage
 from trainers.numerics import Precision
 from trainers.prepare import prepare
+from trainers.profiling import profiled
 from trainers.reader.index import open_index
 from trainers.session import Session
 from trainers.substituted import Ledger
 
 MAY_BE_URL = ("data",)
-_NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints", "keep_every_steps")
+_NOT_SEMANTIC = ("checkpoint_interval_s", "num_checkpoints", "keep_every_steps", "profile")
 
 
 @params
@@ -122,6 +123,8 @@ class Params:
     """How many to keep."""
     keep_every_steps: Annotated[int, Field(ge=0)]
     """Save after each multiple of so many steps, and keep that for `verify`; 0: none."""
+    profile: bool
+    """Trace a few steps, into runs/profile/; see `profiling`."""
 
     def semantic(self) -> dict[str, Any]:
         """What decides the bits of the weights."""
@@ -141,7 +144,8 @@ def run(job: Job[Params]) -> Report:
         saves = stack.enter_context(_checkpoints(config, state_folder(run_id)))
         session = prepare(config, data, stack, saves, stop)
         session.resume()
-        session.run()
+        is_traced = config.profile and dist.get_rank() == 0
+        session.run(stack.enter_context(profiled(job.out.parent / "profile", is_on=is_traced)))
     if dist.get_rank() == 0:
         _write(job.out, config, session, files)
         saves.finish()

@@ -59,6 +59,7 @@ PARAMS: dict[str, Any] = {
         "checkpoint_interval_s": 0.0,
         "num_checkpoints": 2,
         "keep_every_steps": 0,
+        "profile": False,
     },
 }
 """BatchNorm, dropout, augmentation, clipping and averaging are all on; saves after each step."""

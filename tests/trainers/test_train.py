@@ -1,5 +1,6 @@
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,8 @@ def test_the_result_is_the_averaged_model(project: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         run = Session.run
 
-        def remembered(self: Session) -> None:
-            run(self)
+        def remembered(self: Session, after_step: Callable[[], None]) -> None:
+            run(self, after_step)
             seen.append({k: v.clone() for k, v in self.state.ema.module.state_dict().items()})
 
         patch.setattr(Session, "run", remembered)
