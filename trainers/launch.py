@@ -122,7 +122,7 @@ def _run_stage(module_name: str, argv: Sequence[str], rank: int) -> None:
     module = importlib.import_module(module_name)
     if rank == 0:
         stage.execute(module, name, argv)
-        opened.save(name)
+        opened.save(name, argv)
         return
     inputs, urls, out, _ = stage.arguments(module, name, argv)
     settings = params.load(module.Params, name)

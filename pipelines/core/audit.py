@@ -2,8 +2,9 @@
 
 DVC trusts the list of deps; a file that is read and not listed changes results without a re-run.
 While a stage runs, Python's own audit events note every file below the repository that its process
-opens, and the list is left in `.state/opened/<stage>.json` for `python -m pipelines check`. Not
-seen: files opened inside native code (Arrow's memory maps, DALI) and in other processes.
+opens, and the list is left in `.state/opened/<stage>.json` for `python -m pipelines check`, beside
+the run's arguments: with others it opens other files. Not seen: files opened inside native code
+(Arrow's memory maps, DALI) and in other processes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.core.storage import state_folder, write_text
@@ -65,9 +67,10 @@ class Opened:
                 found.add(relative)
         return sorted(found)
 
-    def save(self, stage: str) -> None:
-        """Leave the list where `check` finds it."""
-        write_text(opened_file(stage), json.dumps(self.paths(), indent=2) + "\n")
+    def save(self, stage: str, argv: Sequence[str]) -> None:
+        """Leave the list where `check` finds it, with the arguments that the stage was given."""
+        noted = {"arguments": list(argv), "opened": self.paths()}
+        write_text(opened_file(stage), json.dumps(noted, indent=2) + "\n")
 
 
 def opened_file(stage: str) -> Path:

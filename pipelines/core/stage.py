@@ -105,8 +105,9 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> None:
     try:
         require_linux()
         name = module_name.rpartition(".")[2]
-        execute(importlib.import_module(module_name), name, sys.argv[1:] if argv is None else argv)
-        opened.save(name)
+        argv = sys.argv[1:] if argv is None else argv
+        execute(importlib.import_module(module_name), name, argv)
+        opened.save(name, argv)
     except HeadraceError as error:
         sys.exit(f"\nERROR in {module_name}: {error}")
 

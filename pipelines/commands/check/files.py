@@ -17,7 +17,7 @@ from pipelines.commands.check.tree import DVC_YAML, LOCK, PARAMS_YAML, Tree
 from pipelines.core import card
 from pipelines.core.audit import opened_file
 from pipelines.core.errors import HeadraceError
-from pipelines.core.project import Stage, is_covered
+from pipelines.core.project import Stage, is_covered, resolved
 
 _MACHINE = ("cluster.yaml", DVC_YAML, "dvc.lock", PARAMS_YAML, ".dvcignore")
 """What any stage may open: where it runs, and what DVC reads for itself."""
@@ -61,12 +61,21 @@ def _arguments(stage: Stage) -> Iterator[Finding]:
 
 
 def is_known(stage: Stage, tree: Tree) -> bool:
-    """Whether there is a list of what this stage opened, no older than its code."""
+    """Whether there is a list of what this stage opened, with these arguments and this code."""
     listed = opened_file(stage.name)
     if stage.module not in tree.sources.files or not listed.is_file():
         return False
     files = [tree.sources.files[module] for module in tree.code_of(stage)]
-    return listed.stat().st_mtime >= max(path.stat().st_mtime for path in files)
+    if listed.stat().st_mtime < max(path.stat().st_mtime for path in files):
+        return False
+    words = [word for name, path in stage.arguments.items() for word in (f"--{name}", path)]
+    return _noted(stage)["arguments"] == [resolved(word, tree.values) for word in words]
+
+
+def _noted(stage: Stage) -> dict[str, list[str]]:
+    """What the stage's last run left (see `pipelines.core.audit`)."""
+    noted: dict[str, list[str]] = json.loads(opened_file(stage.name).read_text())
+    return noted
 
 
 def _opened(stage: Stage, tree: Tree) -> Iterator[Finding]:
@@ -75,8 +84,11 @@ def _opened(stage: Stage, tree: Tree) -> Iterator[Finding]:
     # Code that it imports is judged by its imports.
     code = {str(tree.sources.files[module]) for module in tree.code_of(stage)}
     covers = (*stage.deps, *stage.writes, *_MACHINE, *code)
-    opened = json.loads(opened_file(stage.name).read_text())
-    unknown = [path for path in opened if _is_projects(path) and not is_covered(path, covers)]
+    unknown = [
+        path
+        for path in _noted(stage)["opened"]
+        if _is_projects(path) and not is_covered(path, covers)
+    ]
     pinned = _pinned(stage, tree) if unknown else []
     for path in unknown:
         if is_covered(path, pinned):

@@ -218,11 +218,10 @@ def test_a_stage_run_as_a_module_notes_the_files_that_it_opened(module: dict[str
     Path("params.yaml").write_text("wait: {wait_s: 0}\n")
     subprocess.run(COMMAND, check=True, **module)
     assert Path("d/out/done").exists()
-    assert json.loads(Path(".state/opened/wait.json").read_text()) == [
-        "in",
-        "params.yaml",
-        "wait.py",
-    ]
+    assert json.loads(Path(".state/opened/wait.json").read_text()) == {
+        "arguments": ["--text", "in", "--out", "d/out"],
+        "opened": ["in", "params.yaml", "wait.py"],
+    }
 
 
 def test_an_orphan_dies_with_its_parent_and_frees_its_out(module: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,8 +27,15 @@ def opened(stage: str, *paths: str) -> None:
     for path in paths:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).touch()
+    note(stage, paths)
+
+
+def note(stage: str, paths: Sequence[str]) -> None:
+    """Leave the list of a run with the arguments that dvc.yaml has."""
+    (block,) = (each for each in tree.read().stages if each.name == stage)
+    arguments = block.cmd.replace("${lot}", "rye").split()[3:]
     opened_file(stage).parent.mkdir(parents=True, exist_ok=True)
-    opened_file(stage).write_text(json.dumps(paths))
+    opened_file(stage).write_text(json.dumps({"arguments": arguments, "opened": paths}))
 
 
 def test_where_all_is_declared_and_ignored_nothing_is_found() -> None:
@@ -104,8 +111,8 @@ def test_what_it_writes_its_params_its_machine_and_its_code_may_be_opened() -> N
         *("mill/__pycache__/stones.cpython-311.pyc.1234", "mill/stones.py"),
     )
     Path("grain/rye/gone.txt").unlink(missing_ok=True)
-    listed = json.loads(opened_file("grind").read_text())
-    opened_file("grind").write_text(json.dumps([*listed, "grain/rye/gone.txt", "grain/rye"]))
+    listed = json.loads(opened_file("grind").read_text())["opened"]
+    note("grind", [*listed, "grain/rye/gone.txt", "grain/rye"])
     assert found() == []
 
 
@@ -138,6 +145,14 @@ def test_an_input_may_be_declared_in_parts() -> None:
 def test_a_list_older_than_the_code_is_not_used() -> None:
     opened("sift", "grain/rye/card.yaml")
     os.utime(opened_file("sift"), (1, 1))
+    assert found() == []
+
+
+def test_the_list_of_a_run_with_other_arguments_is_not_used() -> None:
+    opened("sift", "grain/rye/card.yaml")
+    mill.edit("dvc.yaml", "--out grain/${lot}/sifted", "--out grain/${lot}/sieved")
+    mill.edit("dvc.yaml", "- grain/${lot}/sifted", "- grain/${lot}/sieved")
+    mill.edit(".gitignore", "/grain/*/sifted\n", "/grain/*/sieved\n")
     assert found() == []
 
 
