@@ -2,8 +2,8 @@
 
 Samples of a window are read in a random order, so the kernel's own readahead brings the wrong
 pages; but all of a window is needed, and which comes next is known. The kernel is asked for those
-shards (posix_fadvise(2), WILLNEED) when a window is entered; what is in the page cache already costs
-nothing. It may drop them again where memory is short: this changes only how soon a page is there.
+shards (posix_fadvise(2), WILLNEED) when a window is entered; what is in the page cache already
+costs nothing. It may drop them where memory is short: this changes only how soon a page is there.
 """
 
 import contextlib
