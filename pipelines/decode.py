@@ -15,6 +15,7 @@ batch of decoded images, at most 8 images or 32 megapixels (or one image).
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 from collections import Counter
@@ -138,12 +139,15 @@ def _tasks(source: pa.Table, tars: Path, settings: Settings) -> list[Task[Shard]
 
 
 def _shards(source: pa.Table, tars: Path, settings: Settings) -> Iterator[Shard]:
-    """What to decode, in the order of the index: its rows of one tar stand together."""
-    grouped = source.group_by(["split", "bucket", "shard"], use_threads=False)
+    """What to decode, in the order of the index: its rows of one tar stand together.
+
+    Not by `Table.group_by`, which gives the groups in an order of its own where there are many.
+    """
+    columns: list[list[Any]] = [source[name].to_pylist() for name in ("shard", "split", "bucket")]
     start = 0
-    for row in grouped.aggregate([([], "count_all")]).to_pylist():
-        stop = start + row["count_all"]
-        yield Shard(row["split"], row["bucket"], tars / row["shard"], start, stop, settings)
+    for (name, split, bucket), rows in itertools.groupby(zip(*columns, strict=True)):
+        stop = start + sum(1 for _ in rows)
+        yield Shard(split, bucket, tars / name, start, stop, settings)
         start = stop
 
 

@@ -17,7 +17,15 @@ from pipelines.core.errors import HeadraceError
 from pipelines.core.images import decoder
 from pipelines.core.storage import sha256_file
 from tests import pictures
-from tests.packed import LABELS, bytes_of, label_of, write_cleaned, write_params, write_shards
+from tests.packed import (
+    LABELS,
+    SPLITS,
+    bytes_of,
+    label_of,
+    write_cleaned,
+    write_params,
+    write_shards,
+)
 
 PARAMS = {
     "height_px": pictures.HEIGHT,
@@ -80,6 +88,20 @@ def test_every_format_comes_through_the_line_as_pillow_sees_it() -> None:
         seen = pictures.as_pillow_sees(data).astype(int)
         is_lossy = "jpeg" in name or name.startswith("webp")
         np.testing.assert_allclose(found[name].astype(int), seen, atol=2 if is_lossy else 0)
+
+
+def test_each_of_many_shards_gets_its_own_rows() -> None:
+    sizes = np.random.default_rng(1).integers(1, 5, 120)
+    names = [f"{SPLITS[at % 3]}-{at:05d}" for at in range(120)]
+    write_shards(
+        {
+            name: {f"{name}/{n}": (JPEG, PNG)[n % 2] for n in range(size)}
+            for name, size in zip(names, sizes, strict=True)
+        }
+    )
+    assert run()["num_shards"] == 120
+    for name, size in zip(names, sizes, strict=True):
+        assert list(rows(name)) == [f"{name}/{n}" for n in range(size)]
 
 
 def test_a_shard_keeps_the_contract_with_the_reader() -> None:
