@@ -86,14 +86,10 @@ class Session:
         return loaded
 
     def run(self, after_step: Callable[[], None]) -> None:
-        """Train to the end; collective.
-
-        Args:
-            after_step: is called after each step, on every rank.
+        """Train to the end, calling `after_step` after each step; collective.
 
         Raises:
-            SystemExit: with EX_TEMPFAIL, on every rank, once the state is saved: a rank was asked
-            to stop.
+            SystemExit: with EX_TEMPFAIL, once the state is saved: a rank was asked to stop.
         """
         saved_at = time.monotonic()
         steps = self.steps()
@@ -109,9 +105,8 @@ class Session:
     def _is_save_due(self, since_s: float) -> bool:
         """Whether to save now; only for every step, or chosen ones, a step waits for the disk."""
         every, interval_s = self.saves.keep_every, self.schedule.checkpoint_interval_s
-        if every and self.next_step % every == 0:
-            return True
-        return since_s >= interval_s and (interval_s == 0 or not self.saves.is_busy)
+        is_time = since_s >= interval_s and (interval_s == 0 or not self.saves.is_busy)
+        return is_time or (every > 0 and self.next_step % every == 0)
 
     def steps(self) -> Generator[Outcome, None, None]:
         """Make the steps that are left, one whenever the next is asked for; collective."""
@@ -204,16 +199,12 @@ class Session:
         if is_undone(last, state.undone):
             return False
         log.warning("STEP %d WAS SKIPPED: its loss or gradient is not finite", last)
-        span = rollback(state.chain, state.undone, self.schedule.budget)
-        if span is None:
+        if (span := rollback(state.chain, state.undone, self.schedule.budget)) is None:
             return False
         undone = (*state.undone, span)
         self.saves.wait()
         dist.barrier()
-        loaded = self._newest(span.first)
-        if loaded is None:
-            begun = self.fresh()
-            loaded = Loaded(0, host_copy(begun.tensors()), begun.meta({}))
+        loaded = self._newest(span.first) or self._begun()
         state.restore(loaded)
         state.undone = undone
         log.warning(
@@ -235,6 +226,10 @@ class Session:
         if self.schedule.keeps_best and history.best_epoch == len(history.epochs) - 1:
             self.state.keep_best()
         progress.end_epoch(self.state.position.epoch, self.schedule.num_epochs, row)
+
+    def _begun(self) -> Loaded:
+        begun = self.fresh()
+        return Loaded(0, host_copy(begun.tensors()), begun.meta({}))
 
     def _save(self) -> None:
         if dist.get_rank() == 0:
