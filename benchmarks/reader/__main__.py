@@ -21,7 +21,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.reader import figures
+from benchmarks.reader import figures, storage
 from benchmarks.reader.contenders import BATCH_SIZE, PEERS, settings
 from benchmarks.reader.data import WORKLOADS, Workload, write_decoded
 from benchmarks.reader.ours import OURS
@@ -162,7 +162,8 @@ def main() -> None:
         sys.stdout.write(f"\n{name} uint8, batch {BATCH_SIZE}, shuffled, warm\n{table(results)}\n")
         sys.stdout.flush()
         measured += results
-    others = figures.measure(write_decoded(arguments.data, WORKLOADS["96x96x3"]), arguments.data)
+    decoded = write_decoded(arguments.data, WORKLOADS["96x96x3"])
+    others = figures.measure(decoded, arguments.data) | storage.measure(decoded, arguments.data)
     sys.stdout.write(f"\n{figures.table(others)}\n")
     if arguments.json:
         rows = [asdict(one) | {"median": one.speed, "ratio": one.ratio} for one in measured]

@@ -1,3 +1,4 @@
+import dataclasses
 import importlib
 import itertools
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.reader import figures, ours
+from benchmarks.reader import figures, ours, storage
 from benchmarks.reader.contenders import BATCH_SIZE, PEERS, Data, flat_file, memmap, settings
 from benchmarks.reader.data import NUM_SHARDS, Workload, write_decoded
 
@@ -70,3 +71,16 @@ def test_windows_mix_classes_as_a_full_shuffle_does() -> None:
     chi_squares = [value for name, value in found.items() if "chi-square" in name]
     assert len(chi_squares) == 2
     assert all(0.95 < value < 1.05 for value in chi_squares)
+
+
+@pytest.mark.slow
+def test_storage_is_measured_on_a_cold_disk_and_on_s3(
+    decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_SMALL", dataclasses.replace(TINY, name="small"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*storage.CREDENTIALS, "AWS_ENDPOINT_URL", "HEADRACE_CACHE_FOLDER"):
+            patch.setenv(name, "")  # What the benchmark sets is gone afterwards.
+        found = storage.measure(decoded, tmp_path)
+    assert len(found) == 2
+    assert all(value > 0 for value in found.values())
