@@ -27,6 +27,7 @@ from torch import Tensor
 from pipelines.core.errors import HeadraceError
 
 METADATA_KEY = "headrace"
+_DIGEST = "tensors_sha256"
 _FIX = "dvc repro train (or dvc pull, where the weights were pushed)"
 
 
@@ -83,15 +84,21 @@ def host_copy(
 
 def write(path: Path, tensors: Mapping[str, Tensor], about: About) -> None:
     """Write a weights file; the bytes are a function of the arguments alone."""
-    text = json.dumps(asdict(about), sort_keys=True, ensure_ascii=False)
+    copies = host_copy(tensors)
+    values = asdict(about) | {_DIGEST: weights_sha256(copies)}
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)  # what the umask leaves of it
-    save_file(host_copy(tensors), path, metadata={METADATA_KEY: text})
+    save_file(copies, path, metadata={METADATA_KEY: text})
     path.chmod(mode)  # safetensors lets only the owner read
 
 
-def read(path: Path) -> tuple[About, dict[str, Tensor]]:
+def read(path: Path, *, must_be_sound: bool = True) -> tuple[About, dict[str, Tensor]]:
     """Read a weights file: what it says about itself, and its tensors in CPU memory.
+
+    Args:
+        path: the file.
+        must_be_sound: whether to compare the tensors with the SHA-256 that the file has of them.
 
     Raises:
         HeadraceError: no such file, a damaged one, or one that Headrace did not write.
@@ -99,13 +106,23 @@ def read(path: Path) -> tuple[About, dict[str, Tensor]]:
     with _opened(path) as file:
         # Not a dict: it has no iterator.
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _about(file, path), tensors
+        about, expected = _metadata(file, path)
+    found = weights_sha256(tensors) if must_be_sound else expected
+    if found != expected:
+        raise HeadraceError(
+            "The weights file is damaged: its tensors are not those that were written.",
+            where=str(path),
+            expected=f"{_DIGEST} {expected}",
+            found=found,
+            fix=_FIX,
+        )
+    return about, tensors
 
 
 def read_about(path: Path) -> About:
     """What a weights file says about itself, without reading the tensors; raises as `read`."""
     with _opened(path) as file:
-        return _about(file, path)
+        return _metadata(file, path)[0]
 
 
 @contextmanager
@@ -121,10 +138,13 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _about(file: Any, path: Path) -> About:
+def _metadata(file: Any, path: Path) -> tuple[About, str]:
+    """What the file says about itself, and the SHA-256 that it has of its tensors."""
     text = (file.metadata() or {}).get(METADATA_KEY, "")
     try:
-        return TypeAdapter(About).validate_json(text)
+        values = TypeAdapter(dict[str, Any]).validate_json(text)
+        expected = str(values.pop(_DIGEST, "none"))
+        return TypeAdapter(About).validate_python(values), expected
     except ValidationError as error:
         raise HeadraceError(
             "The weights file does not say what model it holds.",

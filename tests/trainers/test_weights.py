@@ -104,6 +104,17 @@ def test_garbage_is_told_as_damage(tmp_path: Path, data: bytes) -> None:
         read(tmp_path / "m.safetensors")
 
 
+def test_one_flipped_bit_of_a_tensor_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    write(path, tensors(), ABOUT)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(HeadraceError, match="damaged: its tensors"):
+        read(path)
+    assert read(path, must_be_sound=False)[0] == ABOUT
+
+
 def test_a_cut_file_is_told_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, tensors(), ABOUT)
