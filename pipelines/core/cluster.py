@@ -81,8 +81,9 @@ def machine(path: Path = Path("cluster.yaml")) -> Machine:
     """Read the machine configuration; without a file or variables, everything runs in this process.
 
     Raises:
-        HeadraceError: an unknown key, a wrong type or an unknown kind of cluster.
+        HeadraceError: an unknown key or variable, a wrong type or an unknown kind of cluster.
     """
+    _check_variables()
     settings: dict[str, Any] = read_yaml(path) if path.exists() else {}
     where = str(path)
     for variable, key in _ENVIRONMENT.items():
@@ -99,6 +100,20 @@ def machine(path: Path = Path("cluster.yaml")) -> Machine:
             [f"cluster: expected {choices}, found {found.cluster!r}.{near}"],
         )
     return found
+
+
+def _check_variables() -> None:
+    unknown = sorted(
+        name for name in os.environ if name.startswith("HEADRACE_") and name not in _ENVIRONMENT
+    )
+    if unknown:
+        raise HeadraceError(
+            f"Nothing reads the variable {unknown[0]}.{did_you_mean(unknown[0], _ENVIRONMENT)}",
+            where="environment",
+            expected=", ".join(_ENVIRONMENT),
+            found=", ".join(unknown),
+            fix=f"unset {' '.join(unknown)}",
+        )
 
 
 def _read(variable: str, key: str, value: str) -> str | int | float:

@@ -74,6 +74,15 @@ def test_a_variable_that_is_no_number_is_told_by_its_name(monkeypatch: pytest.Mo
         machine(Path("no-such-file"))
 
 
+def test_a_variable_that_nothing_reads_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADRACE_NUM_WORKER", "3")
+    with pytest.raises(HeadraceError, match="Did you mean 'HEADRACE_NUM_WORKERS'") as caught:
+        cluster.machine(tmp_path / "none.yaml")
+    assert caught.value.fix == "unset HEADRACE_NUM_WORKER"
+
+
 def test_the_cache_of_shards_is_set_like_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
