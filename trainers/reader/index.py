@@ -91,8 +91,8 @@ class Index:
                 where=str(self.path),
                 expected=f"a split with samples: {', '.join(self.splits) or 'there is none'}",
                 found=name,
-                fix="let samples have it (split_column or split folders of the card, val_fraction and"
-                " test_fraction of clean), or judge another: evaluate.split in params.yaml",
+                fix="let samples have it: by the card's split_column, by folders, or by"
+                " val_fraction and test_fraction of clean; or set evaluate.split in params.yaml",
             )
         table = self.table
         # A comparison with a scalar would import pandas, which takes half a second.
