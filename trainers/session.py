@@ -216,7 +216,7 @@ class Session:
     def _end_epoch(self, progress: Progress) -> None:
         scores = None
         if self.val is not None:
-            watchdog.at(f"the validation before step {self.next_step}, or its all_reduce")
+            watchdog.at(f"step {self.next_step}, the validation before it with its all_reduce")
             recipe = self.trainer.recipe
             model = self.state.ema.module
             scores = validate(model, self.val, recipe.normalisation, recipe.precision)
