@@ -8,6 +8,7 @@ at worst a `.tmp-*` sibling that the next run removes. Costs one fsync a file an
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
@@ -74,17 +75,42 @@ def temporary_sibling(path: Path) -> Path:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is flushed and renamed to `path`.
 
-    On an exception the temporary file is removed and `path` stays as it was.
+    On an exception the temporary file is removed and `path` stays as it was. Several writers of one
+    path wait for each other, and the last one stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_sibling(path)
+    with _owned(temporary):
+        try:
+            yield temporary
+            fsync_path(temporary)
+            temporary.replace(path)
+            fsync_path(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _owned(temporary: Path) -> Iterator[None]:
+    """Make a file and hold its lock; what another writer has locked will be renamed by it."""
+    while True:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, temporary):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that has this name now."""
     try:
-        yield temporary
-        fsync_path(temporary)
-        temporary.replace(path)
-        fsync_path(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -1,6 +1,7 @@
 import hashlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_a_file_is_replaced_and_its_folder_made(tmp_path: Path) -> None:
     storage.write_text(path, "old")
     storage.write_text(path, "new")
     assert path.read_text() == "new"
+
+
+def test_many_writers_of_one_file_leave_one_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: storage.write_text(path, f"{number:02d}" * 9), range(80)))
+    text = path.read_text()
+    assert text == text[:2] * 9
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_folder_replaces_another_in_full(tmp_path: Path) -> None:
