@@ -3,7 +3,8 @@
 Downloads collect in a state folder outside of raw/: `ID.part` while under way, `ID.done` once whole
 and checked, with `ID.json` to say what it is. ID names the URL and the version that its server
 gives, so a killed run goes on where it was and never continues another version. Files that were
-fetched by an earlier run are taken from the old raw/, after their SHA-256 was compared.
+fetched by an earlier run are taken from the old raw/, after their SHA-256 was compared; files of
+this machine too, after every byte was.
 
 A compressed tar (.tar.gz, .tgz, .tar.bz2, .tbz2, .tar.xz, .txz) is unpacked to a plain .tar: it is
 read in place later, and inside compressed data there is no place to go to. Its checksum is that of
@@ -13,6 +14,7 @@ the file as it came.
 from __future__ import annotations
 
 import bz2
+import filecmp
 import gzip
 import hashlib
 import json
@@ -111,7 +113,7 @@ def fetch(item: Item, known: Fetched | None, folders: Folders, patience: Patienc
     target = folders.out / item.to
     target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(item.file.here, Path):
-        return _from_here(item, item.file.here, target)
+        return _from_here(item, item.file.here, target, folders.previous / item.to)
     done = folders.state / f"{item.identity}.done"
     note = done.with_suffix(".json")
     if item.is_identified and done.exists() and note.exists():
@@ -128,9 +130,13 @@ def fetch(item: Item, known: Fetched | None, folders: Folders, patience: Patienc
     return fetched
 
 
-def _from_here(item: Item, path: Path, target: Path) -> Fetched:
+def _from_here(item: Item, path: Path, target: Path, kept: Path) -> Fetched:
     if not item.unpacked_from:
-        sha256 = copy_local(path, target)
+        if _is_equal(path, kept):
+            _link(kept, target)  # The same file, whose hash DVC and `clean` know.
+            sha256 = sha256_file(target)
+        else:
+            sha256 = copy_local(path, target)
         num_bytes = target.stat().st_size
         _check(item, sha256, num_bytes)
         return Fetched(sha256, num_bytes, sha256, num_bytes)
@@ -138,6 +144,14 @@ def _from_here(item: Item, path: Path, target: Path) -> Fetched:
     _check(item, sha256, num_bytes)
     _unpack(item, path, target)
     return Fetched(sha256, num_bytes, sha256_file(target), target.stat().st_size)
+
+
+def _is_equal(path: Path, kept: Path) -> bool:
+    """Whether two files have the same bytes; not if either cannot be read."""
+    try:
+        return filecmp.cmp(path, kept, shallow=False)
+    except OSError:
+        return False
 
 
 def _download(item: Item, file: RemoteFile, done: Path, patience: Patience) -> Fetched:

@@ -54,6 +54,21 @@ def test_download_lands_in_its_place(web: Web, folders: Folders) -> None:
     assert (folders.out / "dir/a").read_bytes() == DATA
 
 
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_local_file_that_raw_holds_already_is_kept_as_the_same_file(
+    folders: Folders, tmp_path: Path, is_equal: bool
+) -> None:
+    source, kept = tmp_path / "a", folders.previous / "dir/a"
+    source.write_bytes(DATA)
+    kept.parent.mkdir()
+    kept.write_bytes(DATA if is_equal else DATA[::-1])
+    fetched = fetch(item(str(source)), None, folders, PATIENCE)
+    assert fetched == Fetched(sha256(DATA), 200_000, sha256(DATA), 200_000)
+    assert (folders.out / "dir/a").read_bytes() == DATA
+    assert (folders.out / "dir/a").samefile(kept) == is_equal
+    assert not (folders.out / "dir/a").samefile(source)
+
+
 def test_finished_download_is_not_made_again(web: Web, folders: Folders) -> None:
     first = fetch(item(f"{web.url}/a"), None, folders, PATIENCE)
     (folders.out / "dir/a").unlink()
