@@ -137,10 +137,18 @@ def _absolute(stem: str, module: str, num_up: int) -> str:
     return ".".join([*parts[: len(parts) - num_up], *filter(None, [stem])])
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under `if TYPE_CHECKING:`, which never run."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
             continue
-        yield from _walk(child)
+        yield node
+        pending += ast.iter_child_nodes(node)
+
+
+def _name(node: ast.expr) -> str | None:
+    """The last part of `name` or `module.name`."""
+    return getattr(node, "id", None) or getattr(node, "attr", None)

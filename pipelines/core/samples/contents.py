@@ -1,10 +1,9 @@
 """What is in the files of raw/: the SHA-256 of each, without reading again what was read before.
 
 `.state/contents/` keeps, for each raw folder, the digests of its files and archive members, with
-what the file system says of each file: size, inode, times of modification and of change. A file of
-which all are the same is taken for unread content, as git and DVC do; nothing below root can set a
-time of change. What was changed within the last two seconds (or, by the clock, in the future) is
-read again next time: a further change might not show.
+the size, inode and time of modification of each file. A file of which all are the same is taken
+for unchanged, as DVC takes it. What was changed within the last two seconds (or, by the clock, in
+the future) is read again next time: a further change might not show.
 
 An archive that changed is read as a whole, which costs a twentieth of looking at its images.
 """
@@ -87,10 +86,9 @@ def _identity(path: Path) -> str:
         found = path.stat()
     except OSError:
         return ""
-    age_ns = time.time_ns() - found.st_ctime_ns
-    if age_ns < _SETTLED_NS:
+    if time.time_ns() - found.st_mtime_ns < _SETTLED_NS:
         return ""
-    return f"{found.st_size} {found.st_ino} {found.st_mtime_ns} {found.st_ctime_ns}"
+    return f"{found.st_size} {found.st_ino} {found.st_mtime_ns}"
 
 
 def _groups(files: Iterable[RawFile]) -> Iterator[list[RawFile]]:
@@ -121,7 +119,7 @@ def _content(folder: Path, max_bytes: int, file: RawFile) -> Content:
 
 def _ledger_path(folder: Path, max_bytes: int) -> Path:
     """Where the digests of a raw folder are kept: another code may read other bytes."""
-    key = f"{folder.resolve()} {max_bytes} {code.read([__name__]).digest}"
+    key = f"{folder.resolve()} {max_bytes} {code.read(frozenset({__name__})).digest}"
     return state_folder() / "contents" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
