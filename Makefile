@@ -9,10 +9,10 @@ VENV := . .venv/bin/activate &&
 PYTEST := $(VENV) pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help host setup repro test test-slow lint format lock sample bench-reader clean
+.PHONY: help host setup repro test test-slow lint format lock sample bench-reader bench-incremental clean
 
 help: ## List what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 host:
 	@[ "$$(uname -s)" = Linux ] || { \
@@ -74,6 +74,9 @@ sample: setup ## Cut datasets/fashion/sample.zip anew from Debian's dataset-fash
 # The peers resolve to what is newest: a benchmark compares with what people would install today.
 bench-reader: setup .venv-bench/.installed ## Measure the reader beside its peers, in about half an hour
 	$(VENV) python -m benchmarks.reader --json bench-reader.json
+
+bench-incremental: setup ## Measure what a second build costs, with photos of Debian's wallpaper packages
+	$(VENV) python -m benchmarks.incremental
 
 .venv-bench/.installed: benchmarks/reader/requirements.txt
 	$(PYTHON) -m venv --clear .venv-bench
