@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import posixpath
 import warnings
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def inspect(data: bytes, name: str, limits: Limits) -> Features:
 
 def claims_image(name: str) -> bool:
     """Whether a file's name is that of an image: all that `inspect` makes of a name."""
-    return PurePosixPath(name).suffix.lower() in SUFFIXES
+    return posixpath.splitext(name)[1].lower() in SUFFIXES
 
 
 def _not_an_image(data: bytes, name: str, found: Features) -> Features:

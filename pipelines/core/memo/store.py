@@ -6,11 +6,12 @@ writing, a power cut), it is then no entry any more, and is made anew.
 
 - Entries appear by a rename, and go by one; no lock is needed, and any number of runs share a memo.
   Nothing is flushed to the disk: after a power cut the checksums tell what is missing.
-- Files of 1 MiB and more are hard links, read-only for all: they cost no space besides the out,
-  and DVC knows their hash by their inode. That can be trusted since DVC never writes into a file
-  (it removes and replaces; the cache, `reflink,copy`, holds copies), nor does Headrace, and since
-  what somebody does change in place fails its checksum before it is used again. Smaller files, and
-  all files where a link cannot be made, are copies.
+- Files of 1 MiB and more are hard links, read-only for all. That can be trusted since neither DVC
+  nor Headrace ever writes into a file (they remove and replace), and since what somebody does
+  change in place fails its checksum before it is used again. DVC with `cache.type: reflink,copy`
+  puts a copy in the place of a linked out when it commits, so what people then change is no part
+  of the memo; with `hardlink` all three are one file, and DVC knows its hash by its inode. Smaller
+  files, and all files where a link cannot be made, are copies.
 - Uses are counted in runs, not in time, so that no jump of a clock matters: the number of the run
   that used an entry last stands as the modification time of its manifest, in seconds since 1970.
 - Where the memo is larger than it may be, what was used longest ago goes first.

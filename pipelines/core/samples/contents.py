@@ -2,8 +2,8 @@
 
 `.state/contents/` keeps, for each raw folder, the digests of its files and archive members, with
 the size, inode and time of modification of each file. A file of which all are the same is taken
-for unchanged, as DVC takes it. What was changed within the last two seconds (or, by the clock, in
-the future) is read again next time: a further change might not show.
+for unchanged, as DVC takes it. What was changed within the last second (or, by the clock, in the
+future) is read again next time: a further change might not show.
 
 An archive that changed is read as a whole, which costs a twentieth of looking at its images.
 """
@@ -29,7 +29,7 @@ from pipelines.core.samples.raw import RawFile
 from pipelines.core.stage import Job
 from pipelines.core.storage import state_folder, write_bytes
 
-_SETTLED_NS = 2_000_000_000
+_SETTLED_NS = 1_000_000_000
 _GROUP_FILES, _GROUP_BYTES = 512, 64 << 20
 
 _TYPES: dict[str, pa.DataType] = {
@@ -130,7 +130,7 @@ def _read(ledger: Path) -> Iterator[tuple[str, str, str, str]]:
     except OSError:
         return
     if hashlib.sha256(data).hexdigest().encode() == checksum:
-        table = pq.read_table(io.BytesIO(data))
+        table = pq.ParquetFile(io.BytesIO(data)).read()  # `read_table` imports pandas.
         columns = [table.column(name).to_pylist() for name in _SCHEMA.names]
         yield from zip(*columns, strict=True)
 
