@@ -7,6 +7,8 @@ order they apply). Given splits are honoured; otherwise a hash of the content dr
 - `manifest/<bucket>.parquet`: a row a kept sample (`records.MANIFEST`), sorted by key. Every bucket
   has its file, also when nothing is in it.
 - `rejected.parquet`: a row a dropped sample (`records.REJECTED`), sorted by key.
+- `leaks.parquet`: the closest pairs of kept samples that look alike and are in different splits
+  (`records.LEAKS`); empty where `near_duplicates` is `ignore`.
 
 Costs reading new raw data twice, and one look at each new content: one core looks at about 2,000
 JPEGs of 500 x 375 a second. Other thresholds are applied to what was seen before, and open no
@@ -30,9 +32,11 @@ from pipelines.core.images import features
 from pipelines.core.images.features import Limits
 from pipelines.core.params import params
 from pipelines.core.report import Report
-from pipelines.core.samples import census
+from pipelines.core.samples import census, leaks
+from pipelines.core.samples.clusters import NearDuplicates, Policy
 from pipelines.core.samples.decide import Rules, Verdict, decide
 from pipelines.core.samples.find import find
+from pipelines.core.samples.hamming import MAX_RADIUS
 from pipelines.core.samples.listing import Dropped, Sample, place
 from pipelines.core.samples.looks import features_of
 
@@ -57,6 +61,11 @@ class Params:
     """Images whose longer side is more than so many shorter ones are rejected."""
     min_contrast: Annotated[float, Field(ge=0, le=127.5)]
     """Images whose gray levels (0..255) deviate less are rejected as blank; 0 keeps all."""
+    near_duplicates: Policy
+    """What becomes of images that look alike: ignore | flag (name them) | keep_together (in one
+    drawn split) | drop (so, and one of each label stays)."""
+    near_duplicate_radius_bits: Annotated[int, Field(ge=0, le=MAX_RADIUS)]
+    """Two images look alike if at most so many of the 64 bits of their hashes differ."""
     val_fraction: Share
     """Share of `val` among samples without a given split."""
     test_fraction: Share
@@ -83,6 +92,7 @@ class Params:
             min_contrast=self.min_contrast,
             val_fraction=self.val_fraction,
             test_fraction=self.test_fraction,
+            near_duplicates=NearDuplicates(self.near_duplicates, self.near_duplicate_radius_bits),
         )
 
 
@@ -119,6 +129,9 @@ def run(job: stage.Job[Params]) -> Report:
         path = job.out / "manifest" / f"{bucket.number:05d}.parquet"
         records.write_parquet(path, manifest)
     records.write_parquet(job.out / "rejected.parquet", rejected)
+    leaking = leaks.find(whole, job.params.near_duplicate_radius_bits)
+    records.write_parquet(job.out / "leaks.parquet", leaking.table)
+    is_searched = job.params.near_duplicates != "ignore"
     return {
         "samples_in": num_in,
         "samples_kept": whole.num_rows,
@@ -126,6 +139,7 @@ def run(job: stage.Job[Params]) -> Report:
         "rejected": reasons,
         "num_buckets": len(buckets),
         **census.census(whole, labels),
+        **({"near_duplicates": leaks.summary(whole, leaking)} if is_searched else {}),
     }
 
 
@@ -152,6 +166,7 @@ class _Rows(NamedTuple):
     samples: list[Sample]
     features: pa.Table
     splits: list[str]
+    clusters: list[str]
 
 
 def _divide(
@@ -165,7 +180,9 @@ def _divide(
         here = [bucket.samples[at] for at in stay]
         rows = table.take(pa.array([start + at for at in stay], pa.int64()))
         start += len(bucket.samples)
-        kept.append(_Rows(here, rows, [own[at].split for at in stay]))
+        stayed = [own[at] for at in stay]
+        splits, clusters = ([getattr(it, name) for it in stayed] for name in ("split", "cluster"))
+        kept.append(_Rows(here, rows, splits, clusters))
         dropped += [
             Dropped(sample.key, place(sample.file), verdict.reason, verdict.detail)
             for sample, verdict in zip(bucket.samples, own, strict=True)
@@ -183,6 +200,7 @@ def _manifest(rows: _Rows, labels: Sequence[str], num_buckets: int) -> pa.Table:
         "label": [sample.label for sample in rows.samples],
         "label_index": [index[sample.label] for sample in rows.samples],
         "split": rows.splits,
+        "cluster": rows.clusters,
     }
     table = rows.features
     for name, values in columns.items():

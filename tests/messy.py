@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-PARAMS: Mapping[str, int | float] = {
+PARAMS: Mapping[str, int | float | str] = {
     "target_bucket_mib": 1.0,
     "target_bucket_samples": 16,
     "max_file_mib": 1.0,
@@ -23,6 +23,8 @@ PARAMS: Mapping[str, int | float] = {
     "min_side_px": 16,
     "max_aspect_ratio": 4.0,
     "min_contrast": 2.0,
+    "near_duplicates": "ignore",
+    "near_duplicate_radius_bits": 4,
     "val_fraction": 0.15,
     "test_fraction": 0.15,
     "max_rejected_fraction": 0.6,
@@ -38,6 +40,19 @@ def stripes(label: str, seed: int, width: int = 96, height: int = 72) -> Image.I
     colour = rng.uniform(40, 110, 3)
     pixels = 128 + wave[..., None] * colour + rng.normal(0, 8, (height, width, 3))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def scene(seed: int, width: int = 200, height: int = 150) -> Image.Image:
+    """A gray picture with structure at several scales, as photos have and `stripes` have not."""
+    rng = np.random.default_rng(seed)
+    layers = [
+        Image.fromarray(rng.integers(0, 256, (side, side), np.uint8)).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
+        for side in (3, 6, 12)
+    ]
+    pixels = np.average([np.asarray(layer) for layer in layers], axis=0, weights=(4, 2, 1))
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def encode(image: Image.Image, image_format: str, **options: Any) -> bytes:

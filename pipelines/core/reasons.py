@@ -46,6 +46,10 @@ class Reason(StrEnum):
     ODD_ASPECT = "odd_aspect", "The longer side exceeds the shorter `max_aspect_ratio` times."
     BLANK = "blank", "The contrast is below `min_contrast`."
     EXACT_DUPLICATE = "exact_duplicate", "Another kept sample has the same bytes and label."
+    NEAR_DUPLICATE = (
+        "near_duplicate",
+        "A kept sample of its label looks alike: hashes within `near_duplicate_radius_bits`.",
+    )
 
     # Found by later stages.
     DECODE_FAILED = "decode_failed", "The decoder of the training data refused the image."

@@ -38,6 +38,8 @@ _MANIFEST_FIELDS: dict[str, pa.DataType] = {
     "brightness": pa.float32(),  # mean of the gray image, 0..255
     "contrast": pa.float32(),  # standard deviation of the gray image
     "sharpness": pa.float32(),  # variance of the Laplacian of the gray image
+    "phash": pa.uint64(),  # perceptual hash of the image as shown
+    "cluster": pa.string(),  # key of what stands for its near-duplicates; empty without such
 }
 
 MANIFEST = pa.schema(_MANIFEST_FIELDS)
@@ -53,6 +55,15 @@ REJECTED = pa.schema(
     ]
 )
 """One row a dropped sample."""
+
+_LEAKING = ("key", "label", "split")
+_LEAKS_FIELDS: dict[str, pa.DataType] = {
+    **{f"{name}_a": pa.string() for name in _LEAKING},
+    **{f"{name}_b": pa.string() for name in _LEAKING},
+    "distance_bits": pa.int32(),  # between their perceptual hashes
+}
+LEAKS = pa.schema(_LEAKS_FIELDS)
+"""One row a pair of kept near-duplicates in different splits."""
 
 
 def with_metadata(table: pa.Table, values: Mapping[str, Any]) -> pa.Table:

@@ -14,6 +14,7 @@ from pipelines.core import records, stage
 from pipelines.core.buckets import bucket_of
 from pipelines.core.errors import HeadraceError
 from pipelines.core.reasons import Reason
+from pipelines.core.samples import looks
 from tests import messy
 
 CARD = """
@@ -32,7 +33,7 @@ TABLE = CARD.replace(
 Row = dict[str, Any]
 
 
-def set_up(card: str = CARD, **params: float) -> Path:
+def set_up(card: str = CARD, **params: float | str) -> Path:
     """A card and parameters in the working folder; returns raw/."""
     Path("dataset.yaml").write_text(card)
     settings = {**messy.PARAMS, **params}
@@ -310,3 +311,83 @@ def test_impossible_parameter_is_refused_before_any_work(name: str, value: float
     set_up(CARD, **{name: value})
     with pytest.raises(HeadraceError, match=name):
         run()
+
+
+def write_look_alikes(raw: Path) -> None:
+    """Nine pictures, and each again as a smaller JPEG."""
+    for label, names in {"cat": "abcdef", "dog": "xyz"}.items():
+        (raw / label).mkdir()
+        for name in names:
+            picture = messy.scene(ord(name))
+            (raw / label / f"{name}.png").write_bytes(messy.encode(picture, "PNG"))
+            small = messy.jpeg(picture.resize((120, 90)))
+            (raw / label / f"{name}-small.jpg").write_bytes(small)
+
+
+ALIKE = [
+    f"{label}/{name}" for label, names in (("cat", "abcdef"), ("dog", "xyz")) for name in names
+]
+
+
+def look_alikes_under(policy: str) -> tuple[Mapping[str, Any], dict[str, Row], list[Row]]:
+    """The report, the kept rows by key, and the leaks."""
+    write_look_alikes(set_up(near_duplicates=policy, max_rejected_fraction=1.0))
+    report = run()
+    leaking = records.read_parquet(Path("clean/leaks.parquet")).to_pylist()
+    return report, {row["key"]: row for row in kept()}, leaking
+
+
+def test_policy_ignore_seeks_no_near_duplicates() -> None:
+    report, rows, leaking = look_alikes_under("ignore")
+    assert "near_duplicates" not in report
+    assert ({row["cluster"] for row in rows.values()}, leaking) == ({""}, [])
+
+
+def test_policy_flag_names_near_duplicates_and_tells_of_those_apart() -> None:
+    report, rows, leaking = look_alikes_under("flag")
+    told: Any = report["near_duplicates"]
+    assert {rows[key]["cluster"] for key in ALIKE} == {
+        rows[f"{key}-small"]["cluster"] for key in ALIKE
+    }
+    assert (told["num_clusters"], told["num_samples"]) == (9, 18)
+    apart = [key for key in ALIKE if rows[key]["split"] != rows[f"{key}-small"]["split"]]
+    assert apart
+    assert sorted(row["key_a"] for row in leaking) == sorted(apart)
+
+
+def test_policy_keep_together_has_none_apart() -> None:
+    report, rows, leaking = look_alikes_under("keep_together")
+    assert all(rows[key]["split"] == rows[f"{key}-small"]["split"] for key in ALIKE)
+    assert (report["samples_kept"], leaking) == (18, [])
+
+
+def test_policy_drop_keeps_the_largest() -> None:
+    report, rows, leaking = look_alikes_under("drop")
+    assert report["rejected"] == {"near_duplicate": 9}
+    assert sorted(rows) == sorted(ALIKE)
+    assert leaking == []
+
+
+def test_another_policy_needs_no_look_at_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = set_up()
+    messy.write_messy(raw)
+    run("before")
+    set_up(near_duplicates="flag")
+    monkeypatch.setattr(looks, "_inspected", None)
+    assert "near_duplicates" in run("after")
+
+
+def test_given_splits_that_leak_are_listed_with_their_pairs() -> None:
+    raw = set_up(TABLE, near_duplicates="keep_together", max_rejected_fraction=1.0)
+    write_look_alikes(raw)
+    lines = ["path,label,split"]
+    for path in sorted(raw.glob("*/*")):
+        split = "test" if path.suffix == ".jpg" else "train"
+        lines.append(f"{path.parent.name}/{path.name},{path.parent.name},{split}")
+    (raw / "labels.csv").write_text("\n".join(lines))
+    found: Any = run()["near_duplicates"]
+    leaking = records.read_parquet(Path("clean/leaks.parquet")).to_pylist()
+    pairs = sorted((row["key_a"], row["key_b"]) for row in leaking)
+    assert pairs == [(key, f"{key}-small") for key in ALIKE]
+    assert found["num_leaking_pairs"] == {"train_val": 0, "train_test": 9, "val_test": 0}
+    assert found["leaking_pairs"] == leaking

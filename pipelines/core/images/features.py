@@ -52,6 +52,8 @@ class Features:
     """Standard deviation of the gray image, 0..127.5."""
     sharpness: float = 0.0
     """Variance of the Laplacian of the gray image, its shorter side 128 to 255 px where larger."""
+    phash: int = 0
+    """Perceptual hash of the gray image as shown, 64 bits: `images.phash`."""
 
 
 _TYPES: dict[str, pa.DataType] = {
@@ -68,6 +70,7 @@ _TYPES: dict[str, pa.DataType] = {
     "brightness": pa.float32(),
     "contrast": pa.float32(),
     "sharpness": pa.float32(),
+    "phash": pa.uint64(),
 }
 SCHEMA = pa.schema(_TYPES)
 """Features as columns."""

@@ -25,6 +25,7 @@ from PIL import Image
 
 from pipelines.core.images.containers import SUFFIXES, ends_early, foreign_format_of, format_of
 from pipelines.core.images.features import Features, Limits, tidy, too_many_bytes
+from pipelines.core.images.phash import phash
 from pipelines.core.reasons import Reason
 
 # Our own limit is checked before any decoding; Pillow's would warn, or refuse with another reason.
@@ -122,6 +123,7 @@ def _inspect_image(data: bytes, found: Features, limits: Limits) -> Features:
         brightness=brightness,
         contrast=contrast,
         sharpness=sharpness,
+        phash=phash(gray, orientation),
     )
 
 

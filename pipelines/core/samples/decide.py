@@ -9,6 +9,7 @@ first that fits:
 2. too small, odd aspect, blank
 3. conflicting labels: samples of equal bytes and different labels all go
 4. exact duplicates: of samples of equal bytes and label one stays
+5. near-duplicates, as `clusters` says
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from pipelines.core.buckets import split_of
 from pipelines.core.images.features import Features
 from pipelines.core.reasons import Reason
+from pipelines.core.samples import clusters
 from pipelines.core.samples.classes import SPLIT_RANK
+from pipelines.core.samples.clusters import Member, NearDuplicates, Shares, Verdict
 from pipelines.core.samples.listing import Sample
+
+__all__ = ["Rules", "Verdict", "decide", "judge"]
 
 
 @dataclass(frozen=True)
@@ -34,34 +37,42 @@ class Rules:
     min_contrast: float
     val_fraction: float
     test_fraction: float
+    near_duplicates: NearDuplicates
 
-
-class Verdict(NamedTuple):
-    """What becomes of a sample: a split, or a reason."""
-
-    split: str
-    reason: Reason | None = None
-    detail: str = ""
+    @property
+    def shares(self) -> Shares:
+        """Of drawn splits."""
+        return Shares(self.val_fraction, self.test_fraction)
 
 
 def decide(samples: Sequence[Sample], features: Iterable[Features], rules: Rules) -> list[Verdict]:
     """The verdict on each sample of a dataset, in the order of `samples`.
 
     Splits that are given stand. Others are drawn from a hash of the content, which does not depend
-    on what else there is, and is the same for equal content.
+    on what else there is, and is the same for equal content; but near-duplicates that are to stay
+    together have one split, as `clusters` says.
     """
     verdicts: list[Verdict] = []
     by_content: dict[str, list[int]] = defaultdict(list)
+    sound: dict[int, Features] = {}
     for number, (sample, seen) in enumerate(zip(samples, features, strict=True)):
         fault = judge(seen, rules)
         if fault is None:
             by_content[seen.sha256].append(number)
-            verdicts.append(Verdict(sample.split or _drawn_split(seen.sha256, rules)))
+            sound[number] = seen
+            verdicts.append(Verdict(sample.split or rules.shares.split_of(seen.sha256)))
         else:
             verdicts.append(Verdict("", *fault))
     for same in by_content.values():
         if len(same) > 1:
             _settle_equals(same, samples, verdicts)
+    members = [
+        Member(number, samples[number], seen, verdicts[number].split)
+        for number, seen in sound.items()
+        if verdicts[number].reason is None
+    ]
+    for number, verdict in clusters.settle(members, rules.near_duplicates, rules.shares).items():
+        verdicts[number] = verdict
     return verdicts
 
 
@@ -79,10 +90,6 @@ def judge(seen: Features, rules: Rules) -> tuple[Reason, str] | None:
         detail = f"contrast {seen.contrast:.3g}, at least {rules.min_contrast:g} wanted"
         return Reason.BLANK, detail
     return None
-
-
-def _drawn_split(sha256: str, rules: Rules) -> str:
-    return split_of(sha256, val_fraction=rules.val_fraction, test_fraction=rules.test_fraction)
 
 
 def _settle_equals(same: list[int], samples: Sequence[Sample], verdicts: list[Verdict]) -> None:

@@ -14,6 +14,7 @@ SEEN = Features(
     brightness=0.5,
     contrast=2.25,
     sharpness=1e6,
+    phash=2**64 - 1,
 )
 
 

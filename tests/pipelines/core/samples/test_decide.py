@@ -8,12 +8,18 @@ from hypothesis import strategies as st
 
 from pipelines.core.images.features import Features
 from pipelines.core.reasons import Reason
+from pipelines.core.samples.clusters import NearDuplicates
 from pipelines.core.samples.decide import Rules, Verdict, decide, judge
 from pipelines.core.samples.listing import Sample
 from pipelines.core.samples.raw import RawFile
 
 RULES = Rules(
-    min_side_px=10, max_aspect_ratio=2, min_contrast=3, val_fraction=0.2, test_fraction=0.3
+    min_side_px=10,
+    max_aspect_ratio=2,
+    min_contrast=3,
+    val_fraction=0.2,
+    test_fraction=0.3,
+    near_duplicates=NearDuplicates("ignore", 0),
 )
 GOOD = Features(format="PNG", width=20, height=10, mode="RGB", contrast=3, num_frames=1)
 
