@@ -42,7 +42,7 @@ def _summary(read: Tree, found: Sequence[Finding]) -> str:
     num_known = sum(files.is_known(stage, read) for stage in read.stages)
     seen = (
         f"{len(read.stages)} stages, {len(read.sources.files)} modules;"
-        f" {num_known} stages have run with this code, so that the files they open are known"
+        f" {num_known} stages have run as they are, so that the files they open are known"
     )
     if not found:
         return f"Everything is in step ({seen})."

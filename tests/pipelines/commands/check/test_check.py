@@ -12,7 +12,7 @@ def test_a_project_in_step_passes_with_a_summary(capsys: pytest.CaptureFixture[s
     assert check.main([]) == 0
     assert capsys.readouterr().out == (
         "Everything is in step (2 stages, 4 modules;"
-        " 0 stages have run with this code, so that the files they open are known).\n"
+        " 0 stages have run as they are, so that the files they open are known).\n"
     )
 
 
