@@ -116,13 +116,15 @@ def label(told: Card | None, row: Mapping[str, Any], line: Line | None) -> Told:
 
 
 def split(told: Card | None, row: Mapping[str, Any], line: Line | None, settings: Settings) -> Told:
-    """The sample's split, and whether it was given or drawn by a hash of the content."""
+    """The sample's split, and whether it was given, drawn by a hash, or is that of its cluster."""
     given = _given(told, row, line)
     drawn = _drawn(row, settings)
     shares = {name: settings.used.get(f"{name}_fraction") for name in ("val", "test")}
     shown = ", ".join(f"{name}_fraction {share}" for name, share in shares.items())
     if given is not None:
         text, how = f"given by {given}", "given"
+    elif row.get("cluster") and settings.used.get("near_duplicates") in ("keep_together", "drop"):
+        text, how = "which its cluster of near-duplicates shares", "cluster"
     elif drawn != row["split"]:
         # Only a split that was given can differ from the draw.
         text, how = "given (a hash of the content would have drawn another)", "given"

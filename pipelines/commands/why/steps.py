@@ -10,7 +10,7 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.commands.why import origin, runs, thresholds
+from pipelines.commands.why import alike, origin, runs, thresholds
 from pipelines.commands.why.built import Built
 from pipelines.commands.why.find import Found
 from pipelines.commands.why.step import Fact, Step, not_built
@@ -98,6 +98,7 @@ def _seen(built: Built, told: Card | None, found: Found, row: Mapping[str, Any])
         Fact("content", f"sha256 {row['sha256']}", {"sha256": row["sha256"]}),
         Fact("image", kind, {"features": {name: row[name] for name in names}}),
         Fact("features", looks),
+        *alike.near_duplicates(built, row),
     ]
     equal = [
         other["path"]

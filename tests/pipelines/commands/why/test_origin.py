@@ -111,3 +111,12 @@ def test_a_split_that_the_hash_would_not_draw_was_given() -> None:
 def test_a_member_lies_where_its_archive_does() -> None:
     assert origin.virtual_path(row("a/b.zip", "x/1.png")) == "a/x/1.png"
     assert origin.virtual_path(row("a/1.png")) == "a/1.png"
+
+
+@pytest.mark.parametrize("policy", ["keep_together", "drop"])
+def test_the_split_of_a_sample_with_near_duplicates_is_that_of_its_cluster(policy: str) -> None:
+    card, sample = told(Folders(layout="folders")), {**row("bag/1.png"), "cluster": "bag/0"}
+    used = {**SHARES, "near_duplicates": policy}
+    assert origin.split(card, sample, None, Settings(used, None)).values["split_by"] == "cluster"
+    given = {**row("test/bag/1.png", split="test"), "cluster": "bag/0"}
+    assert origin.split(card, given, None, Settings(used, None)).values["split_by"] == "given"
