@@ -7,12 +7,14 @@ again elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tqdm import tqdm
@@ -63,7 +65,7 @@ def map_over(
             that a disk is full.
         Exception: what a task raised each of the three times that it was tried.
     """
-    from distributed import as_completed  # noqa: PLC0415 - half a second that most stages can save
+    import distributed  # noqa: PLC0415 - half a second that most stages can save
 
     guarded = functools.partial(_guarded, function)
     futures = client.map(
@@ -73,13 +75,44 @@ def map_over(
         retries=_RETRIES,
         key=describe.replace(" ", "-").replace(":", ""),
     )
-    for _ in progress(as_completed(futures, loop=client.loop), total=len(items), describe=describe):
+    done = distributed.as_completed(futures, loop=client.loop)
+    for _ in progress(done, total=len(items), describe=describe):
         pass
-    results = client.gather(futures)
+    return _sound(client.gather(futures))
+
+
+def map_here(
+    function: Callable[[T], R], items: Sequence[T], *, num_threads: int, describe: str
+) -> list[R]:
+    """The same in threads of this process, without Dask, whose import takes longer than few tasks.
+
+    Raises:
+        HeadraceError: as `map_over`.
+        Exception: as `map_over`.
+    """
+    with ThreadPoolExecutor(num_threads) as pool:
+        futures = [pool.submit(_tried, function, item) for item in items]
+        for _ in progress(as_completed(futures), total=len(items), describe=describe):
+            pass
+    return _sound([future.result() for future in futures])
+
+
+def _tried(function: Callable[[T], R], item: T) -> R | _Fault[R]:
+    """Do a task again where it fails, as often as Dask would."""
+    for _ in range(_RETRIES):
+        with contextlib.suppress(Exception):
+            return _guarded(function, item)
+    return _guarded(function, item)
+
+
+def _sound(results: Sequence[R | _Fault[R]]) -> list[R]:
+    """The results; raises the first fault."""
+    sound: list[R] = []
     for result in results:
         if isinstance(result, _Fault):
             raise result.error
-    return list(results)
+        sound.append(result)
+    return sound
 
 
 def progress(steps: Iterator[T], *, total: int, describe: str) -> Iterator[T]:

@@ -10,34 +10,29 @@ parallel.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
-import fcntl
 import importlib
 import logging
-import os
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipelines.core import cluster, params, report
+from pipelines.core import cluster, output, params, process, report
 from pipelines.core.audit import Opened
 from pipelines.core.errors import HeadraceError
-from pipelines.core.mapping import map_over
+from pipelines.core.mapping import map_here, map_over
 from pipelines.core.report import Report
 from pipelines.core.sources.remote import is_remote
-from pipelines.core.storage import fsync_path, replace_folder, temporary_sibling
+from pipelines.core.storage import temporary_sibling
 
 P = TypeVar("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PR_SET_PDEATHSIG = 1
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,8 @@ class Job(Generic[P]):
     def map(self, function: Callable[[T], R], items: Sequence[T], *, describe: str) -> list[R]:
         """`[function(item) for item in items]`, on the machine's Dask cluster, with progress.
 
+        A few tasks for threads of this process are done without starting one.
+
         Args:
             function: importable or a `functools.partial` of such; pure, and safe to run twice.
             items: usually buckets; each is one task.
@@ -88,9 +85,13 @@ class Job(Generic[P]):
         Raises:
             HeadraceError: the first one in the order of items that a task raised.
         """
+        told = f"{self.stage}: {describe}"
+        where = cluster.machine()
+        if where.cluster == "threads" and len(items) <= _FEW and not self._clients:
+            return map_here(function, items, num_threads=where.workers, describe=told)
         if not self._clients:
-            self._clients.append(self._stack.enter_context(cluster.connect(cluster.machine())))
-        return map_over(self._clients[0], function, items, describe=f"{self.stage}: {describe}")
+            self._clients.append(self._stack.enter_context(cluster.connect(where)))
+        return map_over(self._clients[0], function, items, describe=told)
 
 
 def main(module_name: str, argv: Sequence[str] | None = None) -> None:
@@ -99,11 +100,11 @@ def main(module_name: str, argv: Sequence[str] | None = None) -> None:
     The module is imported by its name (not as `__main__`), so that its functions can be sent to
     other processes.
     """
-    configure_logging()
-    die_with_parent()
+    process.configure_logging()
+    process.die_with_parent()
     opened = Opened(Path.cwd())
     try:
-        require_linux()
+        process.require_linux()
         name = module_name.rpartition(".")[2]
         argv = sys.argv[1:] if argv is None else argv
         execute(importlib.import_module(module_name), name, argv)
@@ -126,7 +127,7 @@ def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
     inputs, urls, out, report_path = arguments(module, name, argv)
     settings = params.load(module.Params, name)
     started = time.monotonic()
-    with no_space_told(out), exclusive(out), contextlib.ExitStack() as stack:
+    with output.no_space_told(out), output.exclusive(out), contextlib.ExitStack() as stack:
         folder = temporary_sibling(out)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -138,23 +139,11 @@ def execute(module: Any, name: str, argv: Sequence[str]) -> Report:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        _put(folder, out)
+        output.place(folder, out)
         if report_path is not None:
             report.write(report_path, written)
     job.log.info("done in %.1f s%s", time.monotonic() - started, _tally(written))
     return written
-
-
-def _put(folder: Path, out: Path) -> None:
-    """Put what a stage wrote in its place: the folder, or the file in it that `out` names."""
-    if not out.suffix:
-        replace_folder(folder, out)
-        return
-    file = folder / out.name
-    fsync_path(file)
-    file.replace(out)
-    fsync_path(out.parent)
-    shutil.rmtree(folder)
 
 
 def _tally(written: Report) -> str:
@@ -206,96 +195,3 @@ def arguments(module: Any, name: str, argv: Sequence[str]) -> Arguments:
                 fix=f"`dvc repro {name}` builds what comes before it; `dvc pull` fetches it",
             )
     return Arguments(paths, urls, out, report_path)
-
-
-def configure_logging() -> None:
-    """Plain lines on standard error: `clean: message`."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    handler.addFilter(_without_prefix)
-    logger = logging.getLogger("headrace")
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-
-
-def _without_prefix(record: logging.LogRecord) -> bool:
-    record.name = record.name.removeprefix("headrace.")
-    return True
-
-
-def require_linux() -> None:
-    """Refuse other systems in one sentence (DALI has no builds for them)."""
-    if not sys.platform.startswith("linux"):
-        raise HeadraceError(
-            "Headrace runs on Linux only: DALI, which decodes images, has no build for this system."
-        )
-
-
-def die_with_parent() -> None:
-    """Have the kernel send SIGTERM when the parent ends.
-
-    Killing `dvc` must not leave a stage that goes on writing.
-    """
-    parent = os.getppid()
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before the call took effect
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def exclusive(out: Path) -> Iterator[None]:
-    """Hold the lock of an output; the kernel frees it when the process ends, however it ends.
-
-    Raises:
-        HeadraceError: another process holds it; names its process id. Or the folder of the output
-            is read-only.
-    """
-    with _lock_file(out) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise HeadraceError(
-                "Another run is writing the same output.",
-                where=str(out),
-                found=f"process {file.read().strip() or 'unknown'} holds its lock",
-                fix="wait for it, or end that process",
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _lock_file(out: Path) -> TextIO:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return out.with_name(f".lock-{out.name}").open("a+")
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        raise HeadraceError(
-            "The output may not be written.",
-            where=str(out),
-            found=f"{error.filename}: {error.strerror}",
-            fix=f"make the folder {out.parent} writable (`chmod u+w {out.parent}`, or its mount)",
-        ) from None
-
-
-@contextlib.contextmanager
-def no_space_told(out: Path) -> Iterator[None]:
-    """Turn a full disk into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        free_mib = shutil.disk_usage(out.parent).free >> 20
-        raise HeadraceError(
-            "There is no space left on the disk; nothing was written.",
-            where=str(error.filename or out),
-            found=f"{free_mib} MiB free",
-            fix="free some (`dvc gc --workspace` removes unused cache) and run the command again",
-        ) from error

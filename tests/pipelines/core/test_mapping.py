@@ -96,3 +96,26 @@ def test_progress_passes_everything_on_and_says_how_far_it_is(
         "letters: 1 of 2",
         "letters: 2 of 2",
     ]
+
+
+def test_in_this_process_results_stand_in_order_too() -> None:
+    items = list(range(20))
+    found = mapping.map_here(slow_first, items, num_threads=3, describe="t")
+    assert found == [n * n for n in items]
+    assert mapping.map_here(slow_first, [], num_threads=3, describe="t") == []
+
+
+def test_in_this_process_a_task_is_tried_three_times_too(tmp_path: Path) -> None:
+    task = functools.partial(flaky, tmp_path)
+    assert mapping.map_here(task, [1, 2], num_threads=1, describe="t") == [1, 2]
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def refused(number: int) -> int:
+    time.sleep(0.05 if number == 1 else 0)
+    raise HeadraceError(f"fault {number}")
+
+
+def test_in_this_process_the_first_fault_in_the_order_of_items_is_told() -> None:
+    with pytest.raises(HeadraceError, match="fault 1"):
+        mapping.map_here(refused, [1, 2, 3], num_threads=3, describe="t")
