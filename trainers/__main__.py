@@ -2,9 +2,9 @@
 
 import sys
 
-from pipelines.core import stage, verbs
+from pipelines.core import process, verbs
 from trainers import commands
 
 if __name__ == "__main__":
-    stage.configure_logging()
+    process.configure_logging()
     sys.exit(verbs.run(commands, sys.argv[1:]))

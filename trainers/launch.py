@@ -30,7 +30,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from pipelines.core import params, stage
+from pipelines.core import params, process, stage
 from pipelines.core.audit import Opened
 from pipelines.core.cluster import machine
 from pipelines.core.errors import HeadraceError
@@ -45,13 +45,13 @@ _TOLD: Final = "a fault was told"
 
 def main(module_name: str) -> None:
     """Run the stage that `module_name` holds on its ranks; the last line of its module."""
-    stage.configure_logging()
-    stage.die_with_parent()
+    process.configure_logging()
+    process.die_with_parent()
     argv = sys.argv[1:]
     if "RANK" in os.environ:
         sys.exit(_run_rank(module_name, argv))
     try:
-        stage.require_linux()
+        process.require_linux()
         num_ranks = _check(module_name)
     except HeadraceError as error:
         sys.exit(f"\nERROR in {module_name}: {error}")

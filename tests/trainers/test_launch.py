@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from pipelines.core import stage
+from pipelines.core import process
 from tests.trainers import runs
 from trainers import launch
 from trainers.launch import EX_TEMPFAIL, StopRequest
@@ -69,8 +69,8 @@ def test_bad_params_are_told_before_a_rank_starts(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["train", "--out", "x"])
     monkeypatch.setattr(launch, "_run_ranks", lambda *_: pytest.fail("started"))
-    monkeypatch.setattr(stage, "configure_logging", lambda: None)
-    monkeypatch.setattr(stage, "die_with_parent", lambda: None)
+    monkeypatch.setattr(process, "configure_logging", lambda: None)
+    monkeypatch.setattr(process, "die_with_parent", lambda: None)
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(SystemExit, match=r"(?s)2 faults.*lr: .*train\.epochs: "):
         launch.main("trainers.train")
