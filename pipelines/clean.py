@@ -130,7 +130,7 @@ def run(job: stage.Job[Params]) -> Report:
         records.write_parquet(path, manifest)
     records.write_parquet(job.out / "rejected.parquet", rejected)
     leaking = leaks.find(whole, job.params.near_duplicate_radius_bits)
-    records.write_parquet(job.out / "leaks.parquet", leaking.table)
+    records.write_parquet(job.out / "leaks.parquet", _told_how(leaking, job.params))
     is_searched = job.params.near_duplicates != "ignore"
     return {
         "samples_in": num_in,
@@ -212,6 +212,16 @@ def _manifest(rows: _Rows, labels: Sequence[str], num_buckets: int) -> pa.Table:
 
 def _rejected(name: str, dropped: Iterable[Dropped]) -> pa.Table:
     return records.rejected_table([row._asdict() for row in dropped], name)
+
+
+def _told_how(leaking: leaks.Leaks, settings: Params) -> pa.Table:
+    """The leaks with the number of all, and how they were sought."""
+    how = {
+        "near_duplicates": settings.near_duplicates,
+        "num_pairs": dict(leaking.counts),
+        "radius_bits": settings.near_duplicate_radius_bits,
+    }
+    return records.with_metadata(leaking.table, how)
 
 
 def _check_usable(manifest: pa.Table, folder: Path, reasons: dict[str, int]) -> None:

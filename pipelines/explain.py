@@ -1,8 +1,9 @@
 """Stage explain: one page about a dataset, to look at before anything is trained on it.
 
-`report.html` stands by itself: counts, every reason with pictures of what was rejected for it, the
-balance of the classes, sizes and looks of the images, and how far val and test are from train. It
-opens without a network, holds at most a few MB whatever the size of the dataset, and has no script.
+`report.html` stands by itself: counts, every reason with pictures of what was rejected for it,
+near-duplicates and the pairs of them that leak, the balance of the classes, sizes and looks of the
+images, and how far val and test are from train. It opens without a network, holds at most a few MB
+whatever the size of the dataset, and has no script.
 
 Costs reading the manifest's columns (some 5 s for a million samples), and a few dozen files of raw/
 for the pictures. Memory: some 40 bytes a kept sample.
@@ -15,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pipelines.core import card, stage
-from pipelines.core.page import facts, render
+from pipelines.core.page import alike, facts, render
 from pipelines.core.page.facts import Example, Folders
 from pipelines.core.page.thumbnails import thumbnail
 from pipelines.core.params import params
@@ -28,7 +29,8 @@ class Params:
     """Parameters of `explain`."""
 
     num_pictures: Annotated[int, Field(ge=0, le=50)]
-    """Of each reason for which samples were rejected; all others are counted."""
+    """Of each reason for which samples were rejected, of clusters of near-duplicates, and of pairs
+    that leak; all others are counted."""
     picture_px: Annotated[int, Field(ge=16, le=256)]
     """Longer side of a picture; smaller images keep their size."""
 
@@ -47,7 +49,8 @@ def run(job: stage.Job[Params]) -> Report:
         card=card.load(job.inputs["card"]),
         version=sha256_file(folders.decoded / "index.arrow"),
     )
-    page = render.render(about, facts.read(folders, job.params.num_pictures), picture)
+    found = facts.read(folders, job.params.num_pictures)
+    page = render.render(about, found, picture, alike.read(folders, job.params.num_pictures))
     job.out.write_text(page, encoding="utf-8")
     return {"num_bytes": len(page.encode())}
 

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from pipelines.core.card import Card
 from pipelines.core.page import charts, drift
+from pipelines.core.page.alike import Alike
 from pipelines.core.page.charts import Histogram, Scale
 from pipelines.core.page.drift import Drift
 from pipelines.core.page.facts import Example, Facts, Group
@@ -88,13 +89,19 @@ class _Reason(NamedTuple):
     pictures: tuple[_Picture, ...]
 
 
-def render(about: About, facts: Facts, picture: Callable[[Example], str | None]) -> str:
+def render(
+    about: About,
+    facts: Facts,
+    picture: Callable[[Example], str | None],
+    alike: Alike | None = None,
+) -> str:
     """The page.
 
     Args:
         about: whose it is.
         facts: what it tells.
         picture: the `data:` URL of an example, if it has a picture.
+        alike: near-duplicates, where they were sought.
     """
     environment = jinja2.Environment(
         autoescape=True,
@@ -130,6 +137,8 @@ def render(about: About, facts: Facts, picture: Callable[[Example], str | None])
         few=[split for split in sparse if splits[split]],
         names={name: _names(facts.names[name]) for name in facts.names},
         drifts=_drifts(facts),
+        alike=alike,
+        picture=picture,
         chart=(charts.WIDTH, charts.HEIGHT),
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.core.card import Card, Folders, Source
+from pipelines.core.page.alike import Alike, Cluster, Pair
 from pipelines.core.page.facts import Example, Facts, Group
 from pipelines.core.page.render import MAX_CLASSES, About, render
 from pipelines.core.page.thumbnails import of_bytes
@@ -177,3 +178,37 @@ def test_a_page_holds_a_few_megabytes_at_most() -> None:
 
 def test_equal_facts_make_equal_pages() -> None:
     assert page(facts()) == page(facts())
+
+
+def test_near_duplicates_are_shown_with_pictures_and_counts() -> None:
+    url = of_bytes(encode(picture(), "PNG"), 64)
+    one, other = (
+        Example(key, key, f"{split}, cat", None) for key, split in (("k1", "train"), (EVIL, "test"))
+    )
+    alike = Alike(
+        policy="flag",
+        radius_bits=4,
+        num_clusters=1234,
+        num_samples=5678,
+        num_pairs={"train_val": 0, "train_test": 4321, "val_test": 0},
+        clusters=(Cluster("k1", 77, ("train", "test"), (one, other)),),
+        pairs=(Pair(2, (one, other)),),
+    )
+    text = render(ABOUT, facts(), lambda _: url, alike)
+    parser = tags(text)
+    assert "script" not in parser.names
+    assert parser.loads.count(str(url)) == 4
+    for part in (
+        "at most 4 of 64 bits",
+        "5,678 in 1,234 clusters",
+        "train and test 4,321",
+        "2 of 64 bits differ",
+        "77, 2 shown",
+        "train, test</span>",
+        "<code>flag</code>",
+    ):
+        assert part in text
+
+
+def test_a_page_says_when_near_duplicates_were_not_sought() -> None:
+    assert "Not sought" in page(facts())
