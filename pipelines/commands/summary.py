@@ -47,7 +47,7 @@ def summary(params: Mapping[str, Any]) -> dict[str, str]:
         "test accuracy": f"{number(METRICS, 'accuracy'):.4f}  ({METRICS})",
         "weights": f"{sha256_of(WEIGHTS)}  (SHA-256 of {WEIGHTS})",
         "plots": f"{plots}  (`dvc plots show` makes a page of them)",
-        "reports": f"{dataset / 'reports'}, {METRICS}",
+        "reports": f"{dataset / 'report.html'}, {dataset / 'reports'}, {METRICS}",
     }
 
 
