@@ -12,7 +12,7 @@
         num_bytes: ...        # optional
         to: cats.zip          # optional: place below raw/
     samples:
-      layout: table           # or: folders
+      layout: table           # or: folders, webdataset, parquet
       metadata: labels.csv    # a path below raw/, also inside an archive
       path_column: path
       label_column: label
@@ -24,7 +24,8 @@ read as if unpacked where they lie.
 
 Layout `table`: each row of the metadata file names a file, its label and maybe its split.
 Layout `folders`: the folder that holds a file names its class, and folders above it called train,
-val and test its split. pipelines/core/samples/find.py reads both.
+val and test its split. pipelines/core/samples/find.py reads them.
+Layout `webdataset`: tar members of one name are one sample. Layout `parquet`: a row is one.
 """
 
 from __future__ import annotations
@@ -160,7 +161,40 @@ class Folders:
     layout: Literal["folders"]
 
 
-LAYOUTS: Mapping[str, type[Table | Folders]] = {"table": Table, "folders": Folders}
+@typed
+class WebDataset:
+    """Samples in tars whose members of one name, up to its first dot, belong together."""
+
+    layout: Literal["webdataset"]
+    label_ending: Literal["cls", "json", "txt"]
+    """Ending of the member that tells the label."""
+    label_field: Text | None = None
+    """Of a JSON label, its place there, such as `meta.label`; None: `label`."""
+    integer_labels: bool = False
+    """Labels are places in the card's `labels`, counted from 0."""
+
+
+@typed
+class ParquetImages:
+    """Samples in the rows of Parquet files that hold the bytes of images."""
+
+    layout: Literal["parquet"]
+    image_column: Text
+    """Column of bytes, or of structs of `bytes` and `path`, as Hugging Face writes them."""
+    label_column: Text
+    """May be inside structs: `meta.label`."""
+    integer_labels: bool = False
+    """Labels are places in the card's `labels`, counted from 0; not needed where the file names
+    its classes, as Hugging Face does."""
+
+
+Layout = Table | Folders | WebDataset | ParquetImages
+LAYOUTS: Mapping[str, type[Layout]] = {
+    "table": Table,
+    "folders": Folders,
+    "webdataset": WebDataset,
+    "parquet": ParquetImages,
+}
 
 
 @typed
@@ -176,7 +210,7 @@ class Card:
     labels: Annotated[tuple[str, ...], AfterValidator(_label_list)] | None = None
     """Class names by index; None: the sorted names found."""
     sources: tuple[Source, ...]
-    samples: Annotated[Table | Folders, Field(discriminator="layout")]
+    samples: Annotated[Layout, Field(discriminator="layout")]
 
 
 def load(path: Path) -> Card:
@@ -200,7 +234,7 @@ def _faults(data: Mapping[str, Any]) -> list[str]:
     """
     own = ("sources:", "sources.", "samples:", "samples.")
     lines = [line for line in faults(Card, data) if not line.startswith(own)]
-    return lines + _source_faults(data.get("sources")) + _sample_faults(data.get("samples"))
+    return lines + _source_faults(data.get("sources")) + _sample_faults(data)
 
 
 def _source_faults(sources: Any) -> list[str]:
@@ -220,12 +254,19 @@ def _source_faults(sources: Any) -> list[str]:
     return lines
 
 
-def _sample_faults(samples: Any) -> list[str]:
+def _number_faults(data: Mapping[str, Any]) -> list[str]:
+    if data["samples"].get("integer_labels") is True and data.get("labels") is None:
+        return ["samples.integer_labels: expected `labels:`, which they count, found none"]
+    return []
+
+
+def _sample_faults(data: Mapping[str, Any]) -> list[str]:
+    samples = data.get("samples")
     if not isinstance(samples, dict):
         return [f"samples: expected a mapping with `layout:`, found {describe(samples)}"]
     layout = samples.get("layout")
     if not isinstance(layout, str) or layout not in LAYOUTS:
         near = did_you_mean(str(layout), LAYOUTS)
         found = describe(layout)
-        return [f"samples.layout: expected {' or '.join(LAYOUTS)}, found {found}.{near}"]
-    return faults(LAYOUTS[layout], samples, prefix="samples.")
+        return [f"samples.layout: expected one of {', '.join(LAYOUTS)}, found {found}.{near}"]
+    return faults(LAYOUTS[layout], samples, prefix="samples.") + _number_faults(data)

@@ -9,15 +9,25 @@ from pipelines.core import card
 from pipelines.core.typed import field_names
 
 README = Path("datasets/README.md").read_text()
-WHOLE, TABLE = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+WHOLE, *LAYOUTS = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("text", [WHOLE, WHOLE[: WHOLE.index("samples:")] + TABLE])
+HEAD = WHOLE[: WHOLE.index("samples:")]
+
+
+@pytest.mark.parametrize(
+    "text", [WHOLE, *(HEAD + text[text.index("samples:") :] for text in LAYOUTS)]
+)
 def test_card_that_is_shown_is_valid(tmp_path: Path, text: str) -> None:
     (tmp_path / "dataset.yaml").write_text(text)
     loaded = card.load(tmp_path / "dataset.yaml")
     assert loaded.labels == ("cat", "dog")
     assert loaded.sources[0].to == "2026/cats.zip"
+
+
+def test_every_layout_is_shown() -> None:
+    shown = re.findall(r"^  layout: (\w+)", WHOLE + "".join(LAYOUTS), re.MULTILINE)
+    assert sorted(shown) == sorted(card.LAYOUTS)
 
 
 def test_card_of_the_bundled_dataset_is_valid() -> None:
@@ -26,7 +36,7 @@ def test_card_of_the_bundled_dataset_is_valid() -> None:
     assert loaded.labels[9] == "Ankle boot"
 
 
-@pytest.mark.parametrize("kind", [card.Card, card.Source, card.Table, card.Folders])
+@pytest.mark.parametrize("kind", [card.Card, card.Source, *card.LAYOUTS.values()])
 def test_every_key_of_a_card_is_shown(kind: type) -> None:
-    shown = re.findall(r"^[- ]*(\w+):", WHOLE + TABLE, re.MULTILINE)
+    shown = re.findall(r"^[- ]*(\w+):", WHOLE + "".join(LAYOUTS), re.MULTILINE)
     assert set(field_names(kind)) <= set(shown)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from pipelines.commands.why.built import Built
 from pipelines.core import card
 from pipelines.core.buckets import MIB, split_of
-from pipelines.core.card import Card, Table
+from pipelines.core.card import Card, Folders, Table
 from pipelines.core.errors import HeadraceError
 from pipelines.core.report import Json
 from pipelines.core.route import Settings
 from pipelines.core.samples import metadata, raw
-from pipelines.core.samples.classes import split_named
+from pipelines.core.samples.classes import split_named, split_of_path
 
 MAX_METADATA_MIB = 64
 
@@ -108,7 +108,7 @@ def label(told: Card | None, row: Mapping[str, Any], line: Line | None) -> Told:
     if line is not None:
         values["label_from"] = f"{line.table}:{line.row.number}"
         return Told(f"{text}, from line {line.row.number} of {line.table}", values)
-    if told is not None and not isinstance(told.samples, Table):
+    if told is not None and isinstance(told.samples, Folders):
         folder = posixpath.dirname(virtual_path(row))
         values["label_from"] = folder
         return Told(f"{text}, from the folder {folder}", values)
@@ -147,6 +147,8 @@ def _given(told: Card | None, row: Mapping[str, Any], line: Line | None) -> str 
         if line is None or split_named(line.row.split) is None:
             return None
         return f"column {told.samples.split_column!r} of line {line.row.number} of {line.table}"
+    if not isinstance(told.samples, Folders):
+        return f"the name of {row['container']}" if split_of_path(row["container"]) else None
     above = virtual_path(row).split("/")[:-2]
     folder = next((name for name in above if split_named(name)), None)
     return f"the folder {folder!r}" if folder else None

@@ -33,6 +33,16 @@ def dropped_file(file: RawFile, reason: Reason, detail: str) -> Dropped:
     return Dropped(key_of(file.path), place(file), reason, detail)
 
 
+def sound_files(files: Sequence[RawFile]) -> tuple[list[RawFile], list[Dropped]]:
+    """Files that can be read, sorted by path, and the others as dropped."""
+    dropped = [
+        Dropped(key_of(file.path), file.path, file.fault, file.detail)
+        for file in files
+        if file.fault is not None
+    ]
+    return sorted(file for file in files if file.fault is None), dropped
+
+
 def settle(
     claims: Sequence[Claim],
     dropped: Sequence[Dropped],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,31 @@ judged by stays whole and is never seen in training."""
 def split_named(text: str) -> str | None:
     """train, val or test for any of its usual names; None for another word."""
     return SPLIT_NAMES.get(text.strip().casefold())
+
+
+def split_of_path(path: str) -> str:
+    """The split that a file's place tells, as it is spelled there, or an empty string.
+
+    That is the outermost folder that is called like a split, or the first such word of its name.
+
+    >>> split_of_path("data/train-00000-of-00002.parquet"), split_of_path("Val/1.tar")
+    ('train', 'Val')
+    """
+    folder, name = posixpath.split(path)
+    words = [*folder.split("/"), *re.split(r"[-_.]", name)]
+    return next((word for word in words if split_named(word)), "")
+
+
+def class_numbered(text: str, names: Sequence[str] | None) -> str:
+    """The name of class number `text`, the first being 0; `text` where there is no such class."""
+    known = names or ()
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    return known[int(text)] if is_number and int(text) < len(known) else text
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is free of control characters and of bytes that are not UTF-8."""
+    return not any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
 
 
 def _label_key(text: str) -> str:

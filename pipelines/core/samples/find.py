@@ -1,6 +1,6 @@
 """Finding the samples of a dataset: from files and a card to keys, labels and splits.
 
-Both layouts of the card are read over the virtual tree of raw/, in which an archive counts as
+All layouts of the card are read over the virtual tree of raw/, in which an archive counts as
 unpacked where it lies. Every metadata row and every file ends up once, as a sample or as a row with
 a reason. No image is opened here. Holds a few hundred bytes a file in memory.
 """
@@ -15,16 +15,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipelines.core.card import Card, Folders, Table, safe_path
+from pipelines.core.card import Card, Folders, ParquetImages, Table, WebDataset, safe_path
 from pipelines.core.errors import HeadraceError, did_you_mean
 from pipelines.core.reasons import Reason
 from pipelines.core.samples import metadata
-from pipelines.core.samples.claims import Claim, dropped_file, settle
+from pipelines.core.samples.claims import Claim, dropped_file, settle, sound_files
 from pipelines.core.samples.classes import split_named
 from pipelines.core.samples.keys import key_of
 from pipelines.core.samples.listing import Dropped, Listing, place
 from pipelines.core.samples.metadata import Columns, Row
+from pipelines.core.samples.parquet import in_parquet
 from pipelines.core.samples.raw import RawFile, ReadFault, list_files, read
+from pipelines.core.samples.webdataset import in_tars
 
 
 def find(folder: Path, card: Card) -> Listing:
@@ -45,6 +47,14 @@ def find(folder: Path, card: Card) -> Listing:
             return in_tables(files, path, columns, card.labels, read_table)
         case Folders():
             return in_folders(files, card.labels)
+        case WebDataset() as tars:
+            return in_tars(files, tars, card.labels, functools.partial(_read_member, folder))
+        case ParquetImages() as images:
+            return in_parquet(files, images, card.labels, folder)
+
+
+def _read_member(folder: Path, file: RawFile, max_bytes: int) -> bytes:
+    return read(folder, file.container, file.member, max_bytes)
 
 
 def _read_table(folder: Path, file: RawFile) -> bytes:
@@ -67,7 +77,7 @@ def in_folders(files: Sequence[RawFile], labels: Sequence[str] | None) -> Listin
         labels: the card's classes, or None to take those that are found.
     """
     claims: list[Claim] = []
-    sound, dropped = _sound(files)
+    sound, dropped = sound_files(files)
     for number, file in enumerate(sound):
         *above, holder, _ = ("", *file.path.split("/"))
         splits = [folder for folder in above if split_named(folder)]
@@ -99,7 +109,7 @@ def in_tables(
     Raises:
         HeadraceError: there is no such metadata file, or it cannot be read as one.
     """
-    sound, dropped = _sound(files)
+    sound, dropped = sound_files(files)
     by_path = _by_path(sound)
     tables = by_path.get(_normal(path), [])
     if not tables:
@@ -126,16 +136,6 @@ def _by_path(files: Sequence[RawFile]) -> dict[str, list[RawFile]]:
     for file in files:
         found[file.path].append(file)
     return found
-
-
-def _sound(files: Sequence[RawFile]) -> tuple[list[RawFile], list[Dropped]]:
-    """Files that can be read, sorted by path, and the others as dropped."""
-    dropped = [
-        Dropped(key_of(file.path), file.path, file.fault, file.detail)
-        for file in files
-        if file.fault is not None
-    ]
-    return sorted(file for file in files if file.fault is None), dropped
 
 
 def _no_metadata(files: Sequence[RawFile], path: str) -> HeadraceError:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from pipelines.core.errors import HeadraceError
 from pipelines.core.reasons import Reason
+from pipelines.core.samples import cells
 from pipelines.core.samples.archives import (
     ENDINGS,
     Archive,
@@ -82,7 +83,7 @@ def read(raw: Path, container: str, member: str, max_bytes: int) -> bytes:
     Args:
         raw: the folder that was listed.
         container: as listed.
-        member: as listed.
+        member: as listed; of a Parquet file, as `cells.cell` names it.
         max_bytes: refuse larger ones, before they are read or decompressed.
 
     Raises:
@@ -90,6 +91,8 @@ def read(raw: Path, container: str, member: str, max_bytes: int) -> bytes:
     """
     path = raw / container
     try:
+        if member and container.lower().endswith(cells.ENDING):
+            return cells.read(path, member, max_bytes)
         if member:
             return _archive(path).read(member, max_bytes)
         with path.open("rb") as file:

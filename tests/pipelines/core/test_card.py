@@ -1,5 +1,6 @@
 """The card of a dataset: what is accepted, and that every fault is told at once, by its key."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ samples: {layout: tables}
         "sources.1: expected `url: ...`, found 3 (a whole number)",
         "sources.2.url: missing, expected a value",
         "sources.2.num_bytes: expected greater than or equal to 0",
-        "samples.layout: expected table or folders, found 'tables' (text). Did you mean 'table'?",
+        "samples.layout: expected one of table, folders, webdataset, parquet, found 'tables'",
     ):
         assert f"\n  {line}" in told
     assert "dataset.yaml has 10 faults:" in told
@@ -207,3 +208,26 @@ def test_card_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 )
 def test_safe_path_is_clean_or_none(text: str, path: str | None) -> None:
     assert card.safe_path(text) == path
+
+
+@pytest.mark.parametrize("layout", ["webdataset", "parquet"])
+def test_numbers_of_classes_need_a_list_of_their_names(tmp_path: Path, layout: str) -> None:
+    keys = {
+        "webdataset": "label_ending: cls",
+        "parquet": "image_column: image, label_column: label",
+    }[layout]
+    samples = f"{{layout: {layout}, {keys}, integer_labels: true}}"
+    text = f"""
+    title: t
+    licence: MIT
+    origin: o
+    task: classification
+    sources: [{{url: raw}}]
+    samples: {samples}
+    """
+    path = tmp_path / "dataset.yaml"
+    path.write_text(textwrap.dedent(text))
+    with pytest.raises(HeadraceError, match=r"samples.integer_labels: expected `labels:`"):
+        card.load(path)
+    path.write_text(textwrap.dedent(text) + "labels: [cat, dog]\n")
+    assert card.load(path).samples.layout == layout
