@@ -1,9 +1,10 @@
 """A second copy of checkpoints behind any URL that fsspec opens: `backup_url` in cluster.yaml.
 
 For machines whose disk may vanish with them. After a checkpoint is whole on the local disk its
-files are copied to `<url>/<run>/step-N/`, the manifest last: without it there is no copy. When a
-run begins, a copy that is newer than all local checkpoints is brought back; it is verified like
-those. A store that does not answer is told in the log, and training goes on.
+files are copied to `<url>/<run>/step-N/`, the manifest last: without it there is no copy. The
+ledger of replaced samples is copied before, to `<url>/<run>/`. When a run begins, a copy that is
+newer than all local checkpoints is brought back, and verified like those; so is the ledger. A
+store that does not answer is told in the log, and training goes on.
 
 Costs one upload a checkpoint, in the background; one that is due meanwhile waits for its turn.
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 from fsspec.core import url_to_fs
 
-from trainers import snapshot
+from trainers import snapshot, substituted
 
 log = logging.getLogger("headrace.checkpoint")
 
@@ -44,6 +45,7 @@ class Backup:
         """Copy the local checkpoint of `step`, and drop copies of what is no longer kept here."""
         with self._told(f"checkpoint of step {step} has no copy"):
             filesystem, root = self._open()
+            self._put_ledger(filesystem, root)
             name = f"step-{step:08d}"
             filesystem.makedirs(f"{root}/{name}", exist_ok=True)
             for file in _FILES:
@@ -55,6 +57,7 @@ class Backup:
         """Bring the newest copy to the local disk, if it is newer than all that is there."""
         with self._told("copies of checkpoints, if there are any, are not used"):
             filesystem, root = self._open()
+            self._bring_ledger(filesystem, root)
             here = max((_step(path.name) for path in snapshot.found(self.folder)), default=-1)
             for name in sorted(self._names(filesystem, root), key=_step, reverse=True):
                 if _step(name) <= here:
@@ -68,6 +71,23 @@ class Backup:
         with self._told("copies of its checkpoints are left"):
             filesystem, root = self._open()
             self._drop(self._names(filesystem, root))
+            for path in filesystem.glob(f"{root}/{substituted.PATTERN}"):
+                filesystem.rm_file(path)
+
+    def _put_ledger(self, filesystem: Any, root: str) -> None:
+        filesystem.makedirs(root, exist_ok=True)
+        for path in sorted(self.folder.glob(substituted.PATTERN)):
+            filesystem.put_file(str(path), f"{root}/{path.name}")
+
+    def _bring_ledger(self, filesystem: Any, root: str) -> None:
+        """Bring the files of processes that noted elsewhere; a file that is here is no older."""
+        for source in filesystem.glob(f"{root}/{substituted.PATTERN}"):
+            final = self.folder / str(source).rsplit("/", 1)[-1]
+            if not final.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                temporary = final.with_suffix(".tmp")
+                filesystem.get_file(source, str(temporary))
+                temporary.rename(final)
 
     def _bring(self, filesystem: Any, source: str, name: str) -> bool:
         temporary = self.folder / f"{name}.tmp"

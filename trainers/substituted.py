@@ -20,7 +20,8 @@ from trainers.reader.substitute import Substitution
 
 log = logging.getLogger("headrace.train")
 
-_PATTERN = "substituted-*.jsonl"
+PATTERN = "substituted-*.jsonl"
+"""Of the names of a ledger's files."""
 
 
 class Ledger:
@@ -28,7 +29,7 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = folder / _PATTERN.replace("*", uuid4().hex)
+        self._path = folder / PATTERN.replace("*", uuid4().hex)
         self._lock = threading.Lock()
 
     def note(self, one: Substitution) -> None:
@@ -47,7 +48,7 @@ class Ledger:
     def entries(self) -> list[Substitution]:
         """Those of all processes of the run, before and after kills, by sample id; each once."""
         found: dict[int, Substitution] = {}
-        for path in self._folder.glob(_PATTERN):
+        for path in self._folder.glob(PATTERN):
             for line in path.read_text().splitlines():
                 try:
                     one = Substitution(**json.loads(line))

@@ -16,7 +16,9 @@ from tests.trainers.runs import contents, train_here
 from trainers import snapshot
 from trainers.backup import Backup
 from trainers.checkpoint import Checkpoints
+from trainers.reader.substitute import Substitution
 from trainers.step import Outcome, Trainer
+from trainers.substituted import Ledger
 
 
 @pytest.fixture
@@ -69,6 +71,33 @@ def test_a_newer_local_checkpoint_wins_over_the_copies(tmp_path: Path, url: str)
 def test_another_run_has_copies_of_its_own(tmp_path: Path, url: str) -> None:
     save(tmp_path / "run", url, 10)
     assert newest(tmp_path / "other", url) is None
+
+
+def test_what_was_replaced_before_the_disk_was_lost_is_known_elsewhere(
+    tmp_path: Path, url: str
+) -> None:
+    folder = tmp_path / "run"
+    one, other = (Substitution(id_, f"key{id_}", 9, "key9", "a file") for id_ in (3, 4))
+    Ledger(folder).note(one)
+    save(folder, url, 10)
+    shutil.rmtree(folder)
+    assert newest(folder, url) == (10, 10, 10.0)
+    Ledger(folder).note(other)
+    assert Ledger(folder).entries() == [one, other]
+    Backup(url, folder).remove()
+    filesystem, root = fsspec.core.url_to_fs(url)
+    assert filesystem.glob(f"{root}/run/*.jsonl") == []
+
+
+def test_a_ledger_that_is_here_is_not_replaced_by_its_older_copy(tmp_path: Path, url: str) -> None:
+    folder = tmp_path / "run"
+    ledger = Ledger(folder)
+    one, other = (Substitution(id_, f"key{id_}", 9, "key9", "a file") for id_ in (3, 4))
+    ledger.note(one)
+    save(folder, url, 10)
+    ledger.note(other)
+    newest(folder, url)
+    assert ledger.entries() == [one, other]
 
 
 def test_a_damaged_copy_is_told_and_the_one_before_wins(
