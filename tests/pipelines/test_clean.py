@@ -391,3 +391,18 @@ def test_given_splits_that_leak_are_listed_with_their_pairs() -> None:
     assert pairs == [(key, f"{key}-small") for key in ALIKE]
     assert found["num_leaking_pairs"] == {"train_val": 0, "train_test": 9, "val_test": 0}
     assert found["leaking_pairs"] == leaking
+
+
+def test_clusters_do_not_depend_on_the_number_of_buckets() -> None:
+    write_look_alikes(set_up(near_duplicates="flag", target_bucket_samples=1))
+    many = run("many")
+    set_up(near_duplicates="flag", target_bucket_samples=1000)
+    few = run("few")
+    assert (many["num_buckets"], few["num_buckets"]) == (32, 1)
+    assert {**many, "num_buckets": 1} == few
+    rows = [
+        {row["key"]: (row["cluster"], row["split"]) for row in kept(Path(out))}
+        for out in ("many", "few")
+    ]
+    assert rows[0] == rows[1]
+    assert Path("many/leaks.parquet").read_bytes() == Path("few/leaks.parquet").read_bytes()

@@ -6,8 +6,8 @@ only what is equal there is compared as a whole. More bands a key mean more tabl
 hits; the cheapest k is taken (Manku, Jain and Das Sarma, "Detecting near-duplicates for web
 crawling", 2007).
 
-Costs for distinct random hashes and a radius of 4: 20,000 take 0.05 s, a million 5 s. Memory: about
-100 bytes a hash, and 20 a pair that is found.
+Costs for distinct random hashes on one core: 20,000 take 0.01 s at a radius of 4, 0.3 s at 12; a
+million 2.5 s at 4, 26 s at 8. Memory: about 100 bytes a hash, and 20 a pair that is found.
 """
 
 from __future__ import annotations
