@@ -39,8 +39,10 @@ from pipelines.core.samples.find import find
 from pipelines.core.samples.hamming import MAX_RADIUS
 from pipelines.core.samples.listing import Dropped, Sample, place
 from pipelines.core.samples.looks import features_of
+from pipelines.core.samples.outliers import MaxScores
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Score = Annotated[float, Field(gt=0)]
 
 
 @params
@@ -61,6 +63,16 @@ class Params:
     """Images whose longer side is more than so many shorter ones are rejected."""
     min_contrast: Annotated[float, Field(ge=0, le=127.5)]
     """Images whose gray levels (0..255) deviate less are rejected as blank; 0 keeps all."""
+    max_blur_z: Score | None
+    """Images less sharp than the others by a larger robust z-score are rejected; null: none."""
+    max_darkness_z: Score | None
+    """The same of darker ones."""
+    max_low_information_z: Score | None
+    """The same of ones with less contrast."""
+    max_size_z: Score | None
+    """The same of ones with more or fewer pixels."""
+    max_aspect_z: Score | None
+    """The same of longer ones."""
     near_duplicates: Policy
     """What becomes of images that look alike: ignore | flag (name them) | keep_together (in one
     drawn split) | drop (so, and one of each label stays)."""
@@ -93,6 +105,13 @@ class Params:
             val_fraction=self.val_fraction,
             test_fraction=self.test_fraction,
             near_duplicates=NearDuplicates(self.near_duplicates, self.near_duplicate_radius_bits),
+            max_scores=MaxScores(
+                blur=self.max_blur_z,
+                darkness=self.max_darkness_z,
+                low_information=self.max_low_information_z,
+                size=self.max_size_z,
+                aspect=self.max_aspect_z,
+            ),
         )
 
 
@@ -129,9 +148,8 @@ def run(job: stage.Job[Params]) -> Report:
         path = job.out / "manifest" / f"{bucket.number:05d}.parquet"
         records.write_parquet(path, manifest)
     records.write_parquet(job.out / "rejected.parquet", rejected)
-    leaking = leaks.find(whole, job.params.near_duplicate_radius_bits)
-    records.write_parquet(job.out / "leaks.parquet", _told_how(leaking, job.params))
-    is_searched = job.params.near_duplicates != "ignore"
+    leaking = leaks.find(whole, job.params.rules.near_duplicates)
+    records.write_parquet(job.out / "leaks.parquet", leaking.table)
     return {
         "samples_in": num_in,
         "samples_kept": whole.num_rows,
@@ -139,7 +157,7 @@ def run(job: stage.Job[Params]) -> Report:
         "rejected": reasons,
         "num_buckets": len(buckets),
         **census.census(whole, labels),
-        **({"near_duplicates": leaks.summary(whole, leaking)} if is_searched else {}),
+        **leaks.summary(whole, leaking),
     }
 
 
@@ -161,12 +179,11 @@ def into_buckets(found: Sequence[Sample], settings: Params) -> list[Bucket]:
 
 
 class _Rows(NamedTuple):
-    """The kept samples of a bucket, with their features and splits."""
+    """The kept samples of a bucket, with their features and verdicts."""
 
     samples: list[Sample]
     features: pa.Table
-    splits: list[str]
-    clusters: list[str]
+    verdicts: list[Verdict]
 
 
 def _divide(
@@ -180,9 +197,7 @@ def _divide(
         here = [bucket.samples[at] for at in stay]
         rows = table.take(pa.array([start + at for at in stay], pa.int64()))
         start += len(bucket.samples)
-        stayed = [own[at] for at in stay]
-        splits, clusters = ([getattr(it, name) for it in stayed] for name in ("split", "cluster"))
-        kept.append(_Rows(here, rows, splits, clusters))
+        kept.append(_Rows(here, rows, [own[at] for at in stay]))
         dropped += [
             Dropped(sample.key, place(sample.file), verdict.reason, verdict.detail)
             for sample, verdict in zip(bucket.samples, own, strict=True)
@@ -199,8 +214,8 @@ def _manifest(rows: _Rows, labels: Sequence[str], num_buckets: int) -> pa.Table:
         "member": [sample.file.member for sample in rows.samples],
         "label": [sample.label for sample in rows.samples],
         "label_index": [index[sample.label] for sample in rows.samples],
-        "split": rows.splits,
-        "cluster": rows.clusters,
+        "split": [verdict.split for verdict in rows.verdicts],
+        "cluster": [verdict.cluster for verdict in rows.verdicts],
     }
     table = rows.features
     for name, values in columns.items():
@@ -212,16 +227,6 @@ def _manifest(rows: _Rows, labels: Sequence[str], num_buckets: int) -> pa.Table:
 
 def _rejected(name: str, dropped: Iterable[Dropped]) -> pa.Table:
     return records.rejected_table([row._asdict() for row in dropped], name)
-
-
-def _told_how(leaking: leaks.Leaks, settings: Params) -> pa.Table:
-    """The leaks with the number of all, and how they were sought."""
-    how = {
-        "near_duplicates": settings.near_duplicates,
-        "num_pairs": dict(leaking.counts),
-        "radius_bits": settings.near_duplicate_radius_bits,
-    }
-    return records.with_metadata(leaking.table, how)
 
 
 def _check_usable(manifest: pa.Table, folder: Path, reasons: dict[str, int]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-PARAMS: Mapping[str, int | float | str] = {
+PARAMS: Mapping[str, int | float | str | None] = {
     "target_bucket_mib": 1.0,
     "target_bucket_samples": 16,
     "max_file_mib": 1.0,
@@ -23,6 +23,11 @@ PARAMS: Mapping[str, int | float | str] = {
     "min_side_px": 16,
     "max_aspect_ratio": 4.0,
     "min_contrast": 2.0,
+    "max_blur_z": None,
+    "max_darkness_z": None,
+    "max_low_information_z": None,
+    "max_size_z": None,
+    "max_aspect_z": None,
     "near_duplicates": "ignore",
     "near_duplicate_radius_bits": 4,
     "val_fraction": 0.15,

@@ -45,6 +45,13 @@ class Reason(StrEnum):
     TOO_SMALL = "too_small", "A side is shorter than `min_side_px`."
     ODD_ASPECT = "odd_aspect", "The longer side exceeds the shorter `max_aspect_ratio` times."
     BLANK = "blank", "The contrast is below `min_contrast`."
+    OUTLIER = (
+        "outlier",
+        (
+            "It is odder beside the other images than `max_blur_z`, `max_darkness_z`, "
+            "`max_low_information_z`, `max_size_z` or `max_aspect_z` allows."
+        ),
+    )
     EXACT_DUPLICATE = "exact_duplicate", "Another kept sample has the same bytes and label."
     NEAR_DUPLICATE = (
         "near_duplicate",

@@ -406,3 +406,20 @@ def test_clusters_do_not_depend_on_the_number_of_buckets() -> None:
     ]
     assert rows[0] == rows[1]
     assert Path("many/leaks.parquet").read_bytes() == Path("few/leaks.parquet").read_bytes()
+
+
+def test_outliers_are_rejected_by_a_threshold_that_the_report_lets_one_choose() -> None:
+    raw = set_up()
+    for label in ("cat", "dog"):
+        (raw / label).mkdir()
+        for seed in range(15):
+            picture = messy.scene(seed + 20 * (label == "dog"))
+            (raw / label / f"{seed}.png").write_bytes(messy.encode(picture, "PNG"))
+    dark = messy.scene(99).point(lambda level: level // 8)
+    (raw / "cat" / "dark.png").write_bytes(messy.encode(dark, "PNG"))
+    told: Any = run("before")["outliers"]
+    assert told["darkness"]["num_beyond"]["z_05"] == 1
+    set_up(max_darkness_z=5)
+    assert run("after")["rejected"] == {"outlier": 1}
+    (row,) = rejected(Path("after"))
+    assert (row["key"], row["detail"].split(" ")[0]) == ("cat/dark", "darkness")

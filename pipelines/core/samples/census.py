@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.core.records import SPLITS
 from pipelines.core.report import Json, Report
+from pipelines.core.samples import outliers
 
 MAX_CLASSES = 50
 """Beyond, only the classes with the most and the fewest samples are named."""
@@ -42,6 +43,14 @@ def census(manifest: pa.Table, labels: Sequence[str]) -> Report:
         "modes": _counts(manifest, "mode"),
         "num_rotated": int((manifest["orientation"].to_numpy() != 1).sum()),
         "num_animated": int((manifest["num_frames"].to_numpy() > 1).sum()),
+        "outliers": outliers.summary(
+            outliers.scores_of(
+                {
+                    name: manifest[name].to_numpy().astype(np.float64)
+                    for name in outliers.COLUMN_NAMES
+                }
+            )
+        ),
         "images": {name: _spread(manifest[name].to_numpy()) for name in _MEASURES},
     }
 

@@ -7,23 +7,25 @@ first that fits:
 1. what the look at the file found: too many bytes, unreadable, unsupported, too many pixels,
    truncated
 2. too small, odd aspect, blank
-3. conflicting labels: samples of equal bytes and different labels all go
-4. exact duplicates: of samples of equal bytes and label one stays
-5. near-duplicates, as `clusters` says
+3. outliers, as `outliers` says
+4. conflicting labels: samples of equal bytes and different labels all go
+5. exact duplicates: of samples of equal bytes and label one stays
+6. near-duplicates, as `clusters` says
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.core.images.features import Features
 from pipelines.core.reasons import Reason
-from pipelines.core.samples import clusters
+from pipelines.core.samples import clusters, outliers
 from pipelines.core.samples.classes import SPLIT_RANK
 from pipelines.core.samples.clusters import Member, NearDuplicates, Shares, Verdict
 from pipelines.core.samples.listing import Sample
+from pipelines.core.samples.outliers import MaxScores
 
 __all__ = ["Rules", "Verdict", "decide", "judge"]
 
@@ -38,6 +40,7 @@ class Rules:
     val_fraction: float
     test_fraction: float
     near_duplicates: NearDuplicates
+    max_scores: MaxScores
 
     @property
     def shares(self) -> Shares:
@@ -53,16 +56,20 @@ def decide(samples: Sequence[Sample], features: Iterable[Features], rules: Rules
     together have one split, as `clusters` says.
     """
     verdicts: list[Verdict] = []
-    by_content: dict[str, list[int]] = defaultdict(list)
     sound: dict[int, Features] = {}
     for number, (sample, seen) in enumerate(zip(samples, features, strict=True)):
         fault = judge(seen, rules)
         if fault is None:
-            by_content[seen.sha256].append(number)
             sound[number] = seen
             verdicts.append(Verdict(sample.split or rules.shares.split_of(seen.sha256)))
         else:
             verdicts.append(Verdict("", *fault))
+    for number, detail in _outliers(sound, rules.max_scores).items():
+        verdicts[number] = Verdict("", Reason.OUTLIER, detail)
+        del sound[number]
+    by_content: dict[str, list[int]] = defaultdict(list)
+    for number, seen in sound.items():
+        by_content[seen.sha256].append(number)
     for same in by_content.values():
         if len(same) > 1:
             _settle_equals(same, samples, verdicts)
@@ -74,6 +81,15 @@ def decide(samples: Sequence[Sample], features: Iterable[Features], rules: Rules
     for number, verdict in clusters.settle(members, rules.near_duplicates, rules.shares).items():
         verdicts[number] = verdict
     return verdicts
+
+
+def _outliers(sound: Mapping[int, Features], limits: MaxScores) -> dict[int, str]:
+    """The details of those that are beyond a limit, by number."""
+    if limits == MaxScores():
+        return {}
+    numbers = list(sound)
+    scores = outliers.scores_of(outliers.columns_of(list(sound.values())))
+    return {numbers[row]: detail for row, detail in outliers.find(scores, limits).items()}
 
 
 def judge(seen: Features, rules: Rules) -> tuple[Reason, str] | None:

@@ -17,8 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.core import records
 from pipelines.core.records import LEAKS, SPLITS
 from pipelines.core.report import Json, Report
+from pipelines.core.samples.clusters import NearDuplicates, Policy
 from pipelines.core.samples.hamming import pairs_within
 
 MAX_LISTED = 1000
@@ -30,18 +32,21 @@ _COLUMNS = ["key", "label", "split", "phash", "cluster"]
 class Leaks(NamedTuple):
     """The pairs of a dataset."""
 
+    policy: Policy
+    """None are sought under `ignore`."""
     counts: Mapping[str, int]
     """All pairs, by splits: `train_val`, `train_test`, `val_test`."""
     table: pa.Table
-    """`records.LEAKS`: at most MAX_LISTED pairs, those with the fewest different bits."""
+    """`records.LEAKS`: at most MAX_LISTED pairs, those with the fewest different bits; the rule and
+    the counts are in its metadata."""
 
 
-def find(manifest: pa.Table, radius_bits: int) -> Leaks:
+def find(manifest: pa.Table, rule: NearDuplicates) -> Leaks:
     """The leaks among kept samples.
 
     Args:
         manifest: MANIFEST rows of all buckets, with their clusters.
-        radius_bits: with which the clusters were found.
+        rule: with which the clusters were found.
     """
     rows = manifest.select(_COLUMNS).filter(pc.field("cluster") != "").sort_by("key").to_pylist()
     splits: defaultdict[str, set[str]] = defaultdict(set)
@@ -51,23 +56,28 @@ def find(manifest: pa.Table, radius_bits: int) -> Leaks:
     hashes, at = np.unique(
         np.array([row["phash"] for row in apart], np.uint64), return_inverse=True
     )
-    near = pairs_within(hashes, radius_bits)
+    near = pairs_within(hashes, rule.radius_bits)
     pairs = np.concatenate([np.tile(np.arange(len(hashes)), (2, 1)), near], axis=1)  # [2, P]
     bits = np.bitwise_count(hashes[pairs[0]] ^ hashes[pairs[1]])
     pairs = pairs[:, np.argsort(bits, kind="stable")]
     listed = sorted(itertools.islice(_listed(apart, at, pairs), MAX_LISTED), key=_order)
-    return Leaks(_counts(apart, at, pairs), pa.Table.from_pylist(listed, schema=LEAKS))
+    counts = _counts(apart, at, pairs)
+    how = {"near_duplicates": rule.policy, "radius_bits": rule.radius_bits, "num_pairs": counts}
+    table = pa.Table.from_pylist(listed, schema=LEAKS)
+    return Leaks(rule.policy, counts, records.with_metadata(table, how))
 
 
 def summary(manifest: pa.Table, leaks: Leaks) -> Report:
-    """What the report tells of near-duplicates that were kept."""
+    """The part of the report on near-duplicates that were kept; empty where none were sought."""
+    if leaks.policy == "ignore":
+        return {}
     rows = manifest.filter(pc.field("cluster") != "")
     sizes = Counter(rows["cluster"].to_pylist())
     labels: defaultdict[str, set[str]] = defaultdict(set)
     for cluster, label in zip(rows["cluster"].to_pylist(), rows["label"].to_pylist(), strict=True):
         labels[str(cluster)].add(str(label))
     pairs: list[Json] = [*leaks.table.slice(0, _NUM_REPORTED).to_pylist()]
-    return {
+    told: Report = {
         "num_clusters": sum(size > 1 for size in sizes.values()),
         "num_samples": sum(size for size in sizes.values() if size > 1),
         "largest_cluster": max(sizes.values(), default=0),
@@ -75,6 +85,7 @@ def summary(manifest: pa.Table, leaks: Leaks) -> Report:
         "num_leaking_pairs": leaks.counts,
         "leaking_pairs": pairs,
     }
+    return {"near_duplicates": told}
 
 
 def _counts(

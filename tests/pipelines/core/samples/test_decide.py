@@ -11,6 +11,7 @@ from pipelines.core.reasons import Reason
 from pipelines.core.samples.clusters import NearDuplicates
 from pipelines.core.samples.decide import Rules, Verdict, decide, judge
 from pipelines.core.samples.listing import Sample
+from pipelines.core.samples.outliers import MaxScores
 from pipelines.core.samples.raw import RawFile
 
 RULES = Rules(
@@ -20,6 +21,7 @@ RULES = Rules(
     val_fraction=0.2,
     test_fraction=0.3,
     near_duplicates=NearDuplicates("ignore", 0),
+    max_scores=MaxScores(),
 )
 GOOD = Features(format="PNG", width=20, height=10, mode="RGB", contrast=3, num_frames=1)
 
@@ -54,6 +56,16 @@ def test_first_rule_that_an_image_breaks_is_its_reason(
 
 def test_detail_tells_what_was_found_and_what_was_wanted() -> None:
     assert judge(replace(GOOD, width=7), RULES) == ("too_small", "7 x 10 px, at least 10 px wanted")
+
+
+def test_an_outlier_goes_before_it_is_compared_with_its_equals() -> None:
+    samples = [sample(f"{at:02d}") for at in range(12)] + [sample("dark"), sample("dark too")]
+    looks = [replace(content(one.key), brightness=100 + at) for at, one in enumerate(samples[:12])]
+    looks += [replace(content("dark"), brightness=1)] * 2
+    assert all(verdict.reason is None for verdict in decide(samples[:12], looks[:12], RULES))
+    verdicts = decide(samples, looks, replace(RULES, max_scores=MaxScores(darkness=8)))
+    assert [verdict.reason for verdict in verdicts] == [None] * 12 + [Reason.OUTLIER] * 2
+    assert verdicts[-1].detail.startswith("darkness has z ")
 
 
 def test_of_equal_samples_the_one_in_evaluation_stays() -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from pipelines.core.records import MANIFEST, SPLITS
 from pipelines.core.samples import leaks
+from pipelines.core.samples.clusters import NearDuplicates
 
 RADIUS = 2
+RULE = NearDuplicates("flag", RADIUS)
 
 
 def manifest(rows: list[tuple[int, str]], cluster: str = "k000") -> pa.Table:
@@ -42,7 +44,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 31), st.sampled_from(SPLITS)), max_size
 def test_leaks_are_the_pairs_of_different_splits_within_the_radius(
     rows: list[tuple[int, str]],
 ) -> None:
-    found = leaks.find(manifest(rows), RADIUS)
+    found = leaks.find(manifest(rows), RULE)
     pairs = [(row["distance_bits"], row["key_a"], row["key_b"]) for row in found.table.to_pylist()]
     assert pairs == expected(rows)
     assert sum(found.counts.values()) == len(pairs)
@@ -50,26 +52,26 @@ def test_leaks_are_the_pairs_of_different_splits_within_the_radius(
 
 def test_counts_are_by_splits() -> None:
     rows = [(0, "train"), (0, "train"), (0, "val"), (1, "test"), (63, "test")]
-    counts = leaks.find(manifest(rows), RADIUS).counts
+    counts = leaks.find(manifest(rows), RULE).counts
     assert counts == {"train_val": 2, "train_test": 2, "val_test": 1}
 
 
 def test_more_pairs_than_are_listed_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "MAX_LISTED", 5)
     rows = [(0, "train")] * 300 + [(1, "test")] * 300 + [(1, "train")]
-    found = leaks.find(manifest(rows), RADIUS)
+    found = leaks.find(manifest(rows), RULE)
     assert found.counts["train_test"] == 300 * 301
     assert found.table["distance_bits"].to_pylist() == [0] * 5
 
 
 def test_no_leak_is_sought_outside_clusters() -> None:
-    found = leaks.find(manifest([(0, "train"), (0, "test")], cluster=""), RADIUS)
+    found = leaks.find(manifest([(0, "train"), (0, "test")], cluster=""), RULE)
     assert found.table.num_rows == sum(found.counts.values()) == 0
 
 
 def test_summary_counts_what_is_alike() -> None:
     rows = manifest([(0, "train"), (1, "test"), (3, "train")])
-    told: Any = leaks.summary(rows, leaks.find(rows, RADIUS))
+    told: Any = leaks.summary(rows, leaks.find(rows, RULE))["near_duplicates"]
     assert (told["num_clusters"], told["num_samples"], told["largest_cluster"]) == (1, 3, 3)
     assert told["num_clusters_of_several_labels"] == 0
     assert told["num_leaking_pairs"] == {"train_val": 0, "train_test": 2, "val_test": 0}
