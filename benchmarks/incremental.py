@@ -39,7 +39,7 @@ sources: [{url: source}]
 samples: {layout: folders}
 """
 SETTINGS = {
-    "clean": {"max_rejected_fraction": 0.5},
+    "clean": {"max_rejected_fraction": 1},
     "decode": {"height_px": 96, "width_px": 96, "channels": 3},
 }
 
@@ -82,7 +82,8 @@ class Project:
         self.source.with_name("dataset.yaml").write_text(CARD)
         self.change_params({"dataset": "photos", **SETTINGS})
         self.run("git", "init", "-q", "-b", "main")
-        (folder / ".gitignore").open("a").write("/datasets/photos/source\n")
+        with (folder / ".gitignore").open("a") as ignored:
+            ignored.write("/datasets/photos/source\n")
         self.run("dvc", "remote", "add", "-d", "store", str(folder.with_name("store")))
         self.commit()
 

@@ -142,10 +142,10 @@ def test_the_command_mends_damage_that_dvc_does_not_see(tmp_path: Path, link: st
     run(tmp_path, "dvc", "init", "-q")
     run(tmp_path, "dvc", "config", "cache.type", link)
     (tmp_path / "dvc.yaml").write_text(
-        "stages: {decode: {cmd: 'mkdir -p out && echo sound > out/shard', outs: [out]}}\n"
+        "stages: {decode: {cmd: 'mkdir -p out && echo sound > out/shard.arrow', outs: [out]}}\n"
     )
     run(tmp_path, "dvc", "repro", "-q")
-    shard = tmp_path / "out" / "shard"
+    shard = tmp_path / "out" / "shard.arrow"
     # A flipped bit on a disk changes neither size, time nor mode.
     damaged = shard.resolve()
     before = damaged.stat()
