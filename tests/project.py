@@ -61,7 +61,7 @@ def stages_run(output: str) -> list[str]:
 
 
 def make_project(folder: Path) -> None:
-    """Copy this tree, cut its sample down, and commit it to a new git repository."""
+    """Copy this tree without what its own runs left, cut its sample down, and commit it to git."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -70,7 +70,8 @@ def make_project(folder: Path) -> None:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file() and name != "dvc.lock":
+        is_result = name == "dvc.lock" or Path(name).parts[2:3] == ("reports",)
+        if (ROOT / name).is_file() and not is_result:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
     _cut_sample(folder / "datasets" / "fashion")

@@ -65,6 +65,22 @@ def test_every_key_of_params_yaml_belongs_to_a_stage() -> None:
     assert all("${dataset}" in stage["cmd"] for stage in STAGES.values())
 
 
+def test_dvc_lock_is_of_this_code_and_these_params() -> None:
+    status = json.loads(run(ROOT, "dvc", "status", "--json").stdout.splitlines()[-1])
+    changes: dict[str, dict[str, str]] = {}
+    for stage, entries in status.items():
+        for entry in entries:
+            # Data that a fresh clone has not built yet is deleted, or not in its cache.
+            changes[stage] = changes.get(stage, {}) | {
+                path: change
+                for path, change in entry.get("changed deps", {}).items()
+                if change != "deleted"
+            }
+            assert entry != "changed command", f"{stage}: `make repro`, then commit dvc.lock"
+    stale = {stage: found for stage, found in changes.items() if found}
+    assert not stale, "`make repro`, then commit dvc.lock and datasets/*/reports"
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_python_imports_for_a_stage_is_among_its_deps(stage: str) -> None:
     script = (
