@@ -81,7 +81,8 @@ def run(job: stage.Job[Params]) -> Report:
     index = joined.rows.sort_by([(name, "ascending") for name in ("split", "bucket", "key")])
     num_in = index.num_rows + joined.rejected.num_rows
     rejected = budget.hold(job.stage, joined.rejected, num_in, job.params.max_rejected_fraction)
-    records.write_ipc(job.out / "index.arrow", records.with_metadata(index, known))
+    index = records.sealed(records.with_metadata(index, known))
+    records.write_ipc(job.out / "index.arrow", index)
     records.write_parquet(job.out / "rejected.parquet", joined.rejected)
     transcoded: Counter[str] = Counter()
     for counts in joined.counts:

@@ -8,6 +8,7 @@ depend on it, hence the pinned `requirements.lock`.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from pipelines.core.errors import HeadraceError
 
 SPLITS = ("train", "val", "test")
+_SEAL = "rows_sha256"
 
 _MANIFEST_FIELDS: dict[str, pa.DataType] = {
     "key": pa.string(),
@@ -134,14 +136,40 @@ def write_ipc(path: Path, table: pa.Table) -> None:
             writer.write_batch(batch)
 
 
-def read_ipc(path: Path) -> pa.Table:
+def sealed(table: pa.Table) -> pa.Table:
+    """Put the digest of the rows into the schema metadata, where `read_ipc` looks for it."""
+    return with_metadata(table, {**metadata(table.schema), _SEAL: _rows_sha256(table)})
+
+
+def read_ipc(path: Path, *, must_be_sound: bool = True) -> pa.Table:
     """Map an Arrow IPC file into memory and return it as a table without copying.
 
+    Args:
+        path: the file.
+        must_be_sound: whether to read all of a table that was `sealed`, and compare its digest.
+
     Raises:
-        HeadraceError: the file is cut, or its frame is damaged; its values have no checksum here.
+        HeadraceError: the file is cut, its frame is damaged, or its rows are not those that were
+            sealed.
     """
     with _damage_told(path), pa.memory_map(str(path), "r") as source:
-        return pa.ipc.open_file(source).read_all()
+        table = pa.ipc.open_file(source).read_all()
+        told = metadata(table.schema)
+        expected = told.pop(_SEAL, None)
+        if expected is None:
+            return table
+        if must_be_sound and _rows_sha256(table) != expected:
+            raise pa.ArrowInvalid(f"its rows do not give the SHA-256 {expected}")
+        return with_metadata(table, told)
+
+
+def _rows_sha256(table: pa.Table) -> str:
+    """Over rows and types, whatever the metadata and the chunks; hexadecimal."""
+    whole = table.replace_schema_metadata(None).combine_chunks()
+    with pa.BufferOutputStream() as sink:
+        with pa.ipc.new_stream(sink, whole.schema) as writer:
+            writer.write_table(whole)
+        return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def rejected_table(rows: list[dict[str, str]], stage: str) -> pa.Table:

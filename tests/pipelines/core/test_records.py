@@ -75,6 +75,21 @@ def test_a_cut_ipc_file_is_told(tmp_path: Path) -> None:
         records.read_ipc(tmp_path / "a")
 
 
+def test_one_flipped_bit_in_a_sealed_table_is_told(tmp_path: Path) -> None:
+    keys = pa.table({"key": ["cat/1", "cat/2", "dog/3", None]})
+    table = records.with_metadata(pa.concat_tables([keys, keys]).slice(1), {"labels": ["cat"]})
+    records.write_ipc(tmp_path / "a", records.sealed(table))
+    sound = records.read_ipc(tmp_path / "a")
+    assert sound.equals(table)
+    assert records.metadata(sound.schema) == {"labels": ["cat"]}
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[data.index(b"dog/3")] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(HeadraceError, match="its rows do not give the SHA-256"):
+        records.read_ipc(tmp_path / "a")
+    assert records.read_ipc(tmp_path / "a", must_be_sound=False)["key"][1].as_py() == "eog/3"
+
+
 def test_rejected_rows_stand_in_the_order_of_their_keys() -> None:
     rows = [
         {"key": "b", "path": "2", "reason": "blank", "detail": ""},
